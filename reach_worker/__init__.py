@@ -1,0 +1,17 @@
+"""Delivers every task to the agent that should do it, and proves that it did."""
+
+from reach_worker.agent.agent import Agent, capability
+from reach_worker.agent.context import Context
+from reach_worker.agent.outcomes import BadRequest, Cancelled, RateLimited, Rejected, Unavailable
+
+__all__ = [
+    "Agent",
+    "BadRequest",
+    "Cancelled",
+    "Context",
+    "RateLimited",
+    "Rejected",
+    "Unavailable",
+    "capability",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,34 @@
+"""The one place that reads the clock, rolls dice and makes ids. Everything else is handed values or a ``Clock``."""
+
+import asyncio
+import random
+import time
+import uuid
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class SystemClock:
+    """The machine's own."""
+
+    _random: random.Random = field(default_factory=random.Random)
+
+    def monotonic(self) -> float:
+        """Seconds for measuring."""
+        return time.monotonic()
+
+    def utc_us(self) -> int:
+        """UTC now in microseconds."""
+        return time.time_ns() // 1000
+
+    def draw(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._random.random()
+
+    def new_id(self) -> str:
+        """A new unique id."""
+        return uuid.uuid4().hex
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)

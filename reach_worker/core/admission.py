@@ -1,0 +1,170 @@
+"""From a message to a task: what came from the public queue, and what came back from our own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reach_worker.core.envelope import ANONYMOUS, BadHeaders, Envelope, envelope_from, passed_on
+from reach_worker.core.gates import Ask
+from reach_worker.core.message import Delivery
+from reach_worker.core.names import Names
+from reach_worker.core.outcome import DeadLetterReason, cut
+from reach_worker.core.tags import TagTable, fold
+from reach_worker.core.task import LONGEST_DEADLINE_MS, LONGEST_ID, Refusal, Task, decode_task, usable_id
+
+_SECOND_US: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A task that can be routed."""
+
+    envelope: Envelope
+    task: Task
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that cannot. It has an envelope all the same: dead letters are answered, shown and replayed by it."""
+
+    envelope: Envelope
+    reason: DeadLetterReason
+    error: str
+    body: bytes
+
+
+def admit_public(
+    delivery: Delivery, *, now_us: int, new_id: Callable[[], str], max_bytes: int, names: Names
+) -> Admitted | Refused:
+    """A message from the public queue. Its ``x-reach-*`` headers are not believed. Never raises."""
+    envelope = Envelope(
+        task_id=_message_id(delivery) or new_id(),
+        flow_id="",
+        capability="",
+        caller=delivery.user_id or ANONYMOUS,
+        first_seen=now_us,
+        reply_to=delivery.reply_to,
+        correlation_id=delivery.correlation_id,
+        content_type=delivery.content_type,
+        passed_on=passed_on(delivery.headers),
+    )
+    refusal = _refuse_properties(delivery, names)
+    if refusal is not None:
+        return _refused(replace(envelope, reply_to=None), refusal, delivery)
+    task = decode_task(delivery.body, max_bytes=max_bytes, content_encoding=delivery.content_encoding)
+    if isinstance(task, Refusal):
+        return _refused(envelope, task, delivery)
+    envelope = replace(
+        envelope,
+        task_id=task.task_id or envelope.task_id,
+        capability=_capability(task),
+        side_effects=task.side_effects,
+        deadline=_deadline(task, delivery, now_us),
+    )
+    envelope = replace(envelope, flow_id=task.flow_id or envelope.task_id)
+    not_yet = _not_yet(task)
+    if not_yet is not None:
+        return _refused(envelope, not_yet, delivery)
+    if task.side_effects and not has_own_id(task, delivery):
+        return _refused(envelope, NEEDS_ID, delivery)
+    return Admitted(envelope, task, delivery.body)
+
+
+def _not_yet(task: Task) -> Refusal | None:
+    if task.mode == "single":
+        return None
+    return Refusal(
+        DeadLetterReason.INVALID, f"mode {task.mode!r} is not part of this version; send it as 'single'"
+    )
+
+
+NEEDS_ID: Final = Refusal(
+    DeadLetterReason.INVALID,
+    "a task with side effects brings its own id (the message id or the field task_id), so that it can never run twice",
+)
+
+
+def has_own_id(task: Task, delivery: Delivery) -> bool:
+    """The publisher named the task: publishing it again can be told from another task."""
+    return task.task_id is not None or _message_id(delivery) is not None
+
+
+def admit_internal(
+    delivery: Delivery, *, now_us: int, new_id: Callable[[], str], max_bytes: int
+) -> Admitted | Refused:
+    """A task that came back by one of our own queues: a retry, a lane, a replay. Its headers are believed. Never raises.
+
+    Its body is read anew: a person may have mended it.
+    """
+    envelope = envelope_from(delivery.headers)
+    if isinstance(envelope, BadHeaders):
+        task_id = _message_id(delivery) or new_id()
+        blank = Envelope(task_id, task_id, "", delivery.user_id or ANONYMOUS, now_us)
+        return Refused(blank, DeadLetterReason.INVALID, envelope.error, delivery.body)
+    task = decode_task(delivery.body, max_bytes=max_bytes)
+    if isinstance(task, Refusal):
+        return _refused(envelope, task, delivery)
+    not_yet = _not_yet(task)
+    if not_yet is not None:
+        return _refused(envelope, not_yet, delivery)
+    side_effects = envelope.side_effects or task.side_effects
+    return Admitted(
+        replace(envelope, capability=_capability(task), side_effects=side_effects), task, delivery.body
+    )
+
+
+def ask_of(admitted: Admitted, tags: TagTable) -> Ask:
+    """What the choice of an agent needs to know of the task, in normalised spelling."""
+    envelope, task = admitted.envelope, admitted.task
+    return Ask(
+        task_id=envelope.task_id,
+        capability=envelope.capability,
+        payload=task.payload,
+        requires=tuple(dict.fromkeys(tags.normalise(tag) for tag in task.requires)),
+        domain=fold(task.domain) if task.domain is not None else None,
+        caller=envelope.caller,
+        max_cost=task.max_cost,
+        excluded=envelope.excluded(),
+        rejected_by=envelope.rejected_by(),
+        to_agent=envelope.to_agent,
+    )
+
+
+def _refused(envelope: Envelope, refusal: Refusal, delivery: Delivery) -> Refused:
+    flow_id = envelope.flow_id or envelope.task_id
+    return Refused(replace(envelope, flow_id=flow_id), refusal.reason, refusal.error, delivery.body)
+
+
+def _refuse_properties(delivery: Delivery, names: Names) -> Refusal | None:
+    if delivery.fault is not None:
+        return Refusal(DeadLetterReason.UNDECODABLE, f"the message properties cannot be decoded: {delivery.fault}")
+    if delivery.reply_to and names.ours(delivery.reply_to):
+        return Refusal(
+            DeadLetterReason.INVALID,
+            f"reply_to {delivery.reply_to!r} is one of the router's own queues; use a queue of yours",
+        )
+    return None
+
+
+def _deadline(task: Task, delivery: Delivery, now_us: int) -> int | None:
+    """The earlier of the task's deadline and the message's expiration, from its timestamp where it has one.
+
+    AMQP's timestamps are cut to whole seconds, so one second is added; and no clock that runs ahead gains time by it.
+    """
+    limits = [ms for ms in (task.deadline_ms, delivery.expiration_ms) if ms is not None]
+    if not limits:
+        return None
+    start = now_us
+    if delivery.timestamp_s is not None:
+        start = min(now_us, max(0, int(delivery.timestamp_s) + 1) * _SECOND_US)
+    return start + min(*limits, LONGEST_DEADLINE_MS) * 1000
+
+
+def _capability(task: Task) -> str:
+    """The capability in the one spelling that manifests have. What is no id matches none of them, however long it is."""
+    return cut(fold(task.capability or ""), LONGEST_ID)
+
+
+def _message_id(delivery: Delivery) -> str | None:
+    return delivery.message_id if usable_id(delivery.message_id) else None

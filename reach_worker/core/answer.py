@@ -1,0 +1,59 @@
+"""What a caller gets back: one JSON object, whatever the end was."""
+
+from typing import Any, Final
+
+import orjson
+
+from reach_worker.core.envelope import Envelope
+from reach_worker.core.outcome import DeadLetterReason, cut
+
+JSON: Final = "application/json"
+ERROR_LIMIT: Final = 2000
+"""Characters of an error in an answer."""
+
+
+def succeeded(envelope: Envelope, agent_id: str, attempt: int, result: bytes) -> bytes:
+    """The agent's result, as it wrote it, with who did it at which attempt."""
+    return orjson.dumps(
+        {
+            **_head(envelope, "succeeded", final=True),
+            "agent": agent_id,
+            "attempt": attempt,
+            "result": _embedded(result),
+        }
+    )
+
+
+def dead_letter(envelope: Envelope, reason: DeadLetterReason, error: str) -> bytes:
+    """It will not be tried again: the reason, what went wrong, and every attempt."""
+    return orjson.dumps(
+        {
+            **_head(envelope, "dead_letter", final=True),
+            "reason": reason.value,
+            "error": cut(error, ERROR_LIMIT),
+            "attempts": [attempt.as_dict() for attempt in envelope.attempts],
+        }
+    )
+
+
+def cancelled(envelope: Envelope) -> bytes:
+    """It was taken back."""
+    return orjson.dumps(_head(envelope, "cancelled", final=True))
+
+
+def unmatched(envelope: Envelope, reason: str) -> bytes:
+    """Not an end: nobody may take it, a person has to look. Should it be assigned, a final answer follows."""
+    return orjson.dumps({**_head(envelope, "unmatched", final=False), "error": cut(reason, ERROR_LIMIT)})
+
+
+def _head(envelope: Envelope, status: str, *, final: bool) -> dict[str, Any]:
+    return {"task_id": envelope.task_id, "flow_id": envelope.flow_id, "status": status, "final": final}
+
+
+def _embedded(result: bytes) -> object:
+    """The result as it is, if it is JSON; else as text."""
+    try:
+        orjson.loads(result)
+    except orjson.JSONDecodeError:
+        return result.decode("utf-8", "replace")
+    return orjson.Fragment(result)

@@ -1,0 +1,132 @@
+"""The two messages between router and agent: the dispatch and its outcome, as headers beside a body.
+
+A dispatch carries the task's body untouched. An outcome carries all the dispatch's headers; its body is the result where
+it succeeded and the task's own body otherwise, so that whoever settles it can route the task again with nothing else in
+hand.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reach_worker.core.envelope import BadHeaders, Envelope, envelope_from, number, passed_on, text
+from reach_worker.core.outcome import Outcome, OutcomeClass, cut
+
+DISPATCH: Final = "x-reach-dispatch"
+DECISION: Final = "x-reach-decision"
+AGENT: Final = "x-reach-agent"
+OWNER: Final = "x-reach-owner"
+DISPATCHED_AT: Final = "x-reach-dispatched-at"
+START_BY: Final = "x-reach-start-by"
+TIMEOUT_MS: Final = "x-reach-timeout-ms"
+
+OUTCOME: Final = "x-reach-outcome"
+STARTED_NOTE: Final = "started"
+"""The value of the outcome header that says no end, only that the handler is about to begin."""
+MESSAGE: Final = "x-reach-message"
+INSTANCE: Final = "x-reach-instance"
+RETRY_AFTER_MS: Final = "x-reach-retry-after-ms"
+DURATION_US: Final = "x-reach-duration-us"
+STARTED: Final = "x-reach-started"
+CRASHED: Final = "x-reach-crashed"
+_OF_OUTCOMES: Final = frozenset((OUTCOME, MESSAGE, INSTANCE, RETRY_AFTER_MS, DURATION_US, STARTED, CRASHED))
+
+LONGEST_REST_MS: Final = 24 * 3_600_000
+"""An agent that asks for a longer rest gets so long: one wrong unit must not take it out for years."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One sending of a task to one agent. Times are UTC microseconds; ``timeout_ms`` runs from the handler's start."""
+
+    envelope: Envelope
+    dispatch_id: str
+    decision_id: str
+    agent_id: str
+    owner: str
+    dispatched_at: int
+    start_by: int
+    timeout_ms: int
+
+    def headers(self) -> dict[str, str | int]:
+        """The headers that carry it."""
+        return {
+            **self.envelope.headers(),
+            DISPATCH: self.dispatch_id,
+            DECISION: self.decision_id,
+            AGENT: self.agent_id,
+            OWNER: self.owner,
+            DISPATCHED_AT: self.dispatched_at,
+            START_BY: self.start_by,
+            TIMEOUT_MS: self.timeout_ms,
+        }
+
+
+def dispatch_from(headers: Mapping[str, Any]) -> Dispatch | BadHeaders:
+    """What :meth:`Dispatch.headers` wrote. Never raises."""
+    envelope = envelope_from(headers)
+    if isinstance(envelope, BadHeaders):
+        return envelope
+    dispatch_id, agent_id, owner = text(headers, DISPATCH), text(headers, AGENT), text(headers, OWNER)
+    if not dispatch_id or not agent_id or not owner:
+        return BadHeaders(f"{DISPATCH}, {AGENT} or {OWNER} is missing: this is no dispatch of a router")
+    timeout_ms = number(headers, TIMEOUT_MS)
+    if not timeout_ms:
+        return BadHeaders(f"{TIMEOUT_MS} is missing: nobody could run this in no time")
+    return Dispatch(
+        envelope=envelope,
+        dispatch_id=dispatch_id,
+        decision_id=text(headers, DECISION) or "",
+        agent_id=agent_id,
+        owner=owner,
+        dispatched_at=number(headers, DISPATCHED_AT) or envelope.first_seen,
+        start_by=number(headers, START_BY) or 0,
+        timeout_ms=timeout_ms,
+    )
+
+
+def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """The dispatch's own headers (only ours, whatever else came along stays behind) and how it ended."""
+    headers = {
+        name: value
+        for name, value in dispatch_headers.items()
+        if _ours(name, value) and name not in _OF_OUTCOMES
+    }
+    headers |= dict(passed_on(dispatch_headers))
+    headers[OUTCOME] = outcome.outcome.value
+    headers[INSTANCE] = outcome.instance_id
+    optional: dict[str, str | int | None] = {
+        MESSAGE: cut(outcome.message) or None,
+        RETRY_AFTER_MS: outcome.retry_after_ms,
+        DURATION_US: None if outcome.duration_ms is None else int(outcome.duration_ms * 1000),
+        STARTED: int(outcome.started) or None,
+        CRASHED: int(outcome.crashed) or None,
+    }
+    return headers | {name: value for name, value in optional.items() if value is not None}
+
+
+def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | BadHeaders:
+    """What :func:`outcome_headers` wrote about a dispatch. Never raises."""
+    said = text(headers, OUTCOME) or ""
+    try:
+        kind = OutcomeClass(said)
+    except ValueError:
+        return BadHeaders(f"{OUTCOME} says {said!r}, which is no outcome class")
+    duration, rest_ms = number(headers, DURATION_US), number(headers, RETRY_AFTER_MS)
+    return Outcome(
+        dispatch_id=dispatch.dispatch_id,
+        task_id=dispatch.envelope.task_id,
+        agent_id=dispatch.agent_id,
+        instance_id=text(headers, INSTANCE) or "",
+        outcome=kind,
+        message=text(headers, MESSAGE) or "",
+        retry_after_ms=None if rest_ms is None else min(rest_ms, LONGEST_REST_MS),
+        duration_ms=None if duration is None else duration / 1000,
+        started=bool(number(headers, STARTED)),
+        crashed=bool(number(headers, CRASHED)),
+    )
+
+
+def _ours(name: str, value: object) -> bool:
+    """One of our headers, and one that can be sent again: text or a number."""
+    return name.startswith("x-reach-") and isinstance(value, str | int)

@@ -1,0 +1,243 @@
+"""What travels with a task: ids, caller, deadline, history, as message headers beside the untouched body.
+
+The headers begin with ``x-reach-``. They are believed on our own queues and never on the public one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from reach_worker.core.outcome import RULES, TEXT_LIMIT, Attempt, OutcomeClass
+
+ANONYMOUS: Final = "anonymous"
+
+TASK: Final = "x-reach-task"
+FLOW: Final = "x-reach-flow"
+CAPABILITY: Final = "x-reach-capability"
+CALLER: Final = "x-reach-caller"
+FIRST_SEEN: Final = "x-reach-first-seen"
+DEADLINE: Final = "x-reach-deadline"
+SIDE_EFFECTS: Final = "x-reach-side-effects"
+LIFE: Final = "x-reach-life"
+REPLY_TO: Final = "x-reach-reply-to"
+CORRELATION: Final = "x-reach-correlation"
+CONTENT_TYPE: Final = "x-reach-content-type"
+ATTEMPTS: Final = "x-reach-attempts"
+RELEASED: Final = "x-reach-released"
+PAST: Final = "x-reach-past"
+REPLAYS: Final = "x-reach-replays"
+NOT_BEFORE: Final = "x-reach-not-before"
+TO_AGENT: Final = "x-reach-to-agent"
+
+PASSED_ON: Final = ("traceparent", "tracestate", "baggage")
+"""Headers of the caller that travel on: the W3C trace context. All others end at the router."""
+LONGEST_PASSED_ON: Final = 1024
+
+HISTORY_BYTES: Final = 20 * 1024
+"""Attempts as JSON take no more: all headers of a message together have 64 KB, and what is larger cannot be sent at all.
+Fifty attempts (the most that ``max_dispatches`` allows) fit, with their messages cut short."""
+PAST_BYTES: Final = 8 * 1024
+MOST_RELEASED: Final = 8
+LARGEST_NUMBER: Final = 2**63 - 1
+"""The largest whole number that a header holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Everything that must travel with a task. Times are UTC microseconds.
+
+    ``life`` counts how often the task began anew: 0 at first, one more with each replay. ``side_effects``: running it
+    twice would do harm, by the task's or the capability's word. ``to_agent``: a person chose the agent. ``past``: the
+    attempts of earlier lives, as JSON text; they are shown and never counted. ``released``: dispatches that came back unrun
+    since the last attempt, the latest last; they count as nothing, but not at full speed for ever.
+    """
+
+    task_id: str
+    flow_id: str
+    capability: str
+    caller: str
+    first_seen: int
+    deadline: int | None = None
+    side_effects: bool = False
+    life: int = 0
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    content_type: str | None = None
+    attempts: tuple[Attempt, ...] = ()
+    past: str | None = None
+    replays: int = 0
+    not_before: int = 0
+    to_agent: str | None = None
+    passed_on: tuple[tuple[str, str], ...] = ()
+    released: tuple[str, ...] = ()
+
+    @property
+    def next_attempt(self) -> int:
+        """The number of the attempt that would come now; attempts count from 1."""
+        return 1 + len(self.attempts)
+
+    @property
+    def retries_spent(self) -> int:
+        """Attempts so far that count toward the configured retries."""
+        return sum(1 for attempt in self.attempts if RULES[attempt.outcome].spends_retry)
+
+    def excluded(self) -> dict[str, str]:
+        """Agents that step back for this task, with why."""
+        return {
+            attempt.agent_id: f"{attempt.outcome.value} at attempt {attempt.number}"
+            for attempt in self.attempts
+            if RULES[attempt.outcome].excludes
+        }
+
+    def rejected_by(self) -> frozenset[str]:
+        """Agents that said it is not their capability: they do not get it again."""
+        return frozenset(a.agent_id for a in self.attempts if a.outcome is OutcomeClass.REJECTED)
+
+    def with_attempt(self, attempt: Attempt) -> "Envelope":
+        """The same task with one more attempt behind it."""
+        return replace(self, attempts=(*self.attempts, attempt), released=())
+
+    def with_release(self, dispatch_id: str) -> "Envelope":
+        """The same task after one more dispatch of it came back unrun."""
+        return replace(self, released=(*self.released, dispatch_id)[-MOST_RELEASED:])
+
+    def knows_end_of(self, dispatch_id: str) -> bool:
+        """This copy of the task has gone on since that dispatch."""
+        return dispatch_id in self.released or any(a.dispatch_id == dispatch_id for a in self.attempts)
+
+    def history(self) -> str:
+        """The attempts of this life and of earlier ones as JSON text, for ``past`` of the next life.
+
+        Where that is more than :data:`PAST_BYTES` the messages are cut, then the oldest attempts are left out.
+        """
+        attempts = [*_attempts_in(self.past), *self.attempts]
+        while len(text := attempts_json(attempts, PAST_BYTES).encode()) > PAST_BYTES:
+            del attempts[0]
+        return text.decode()
+
+    def remaining_us(self, now_us: int) -> int | None:
+        """Microseconds until the deadline, ``None`` where there is none."""
+        return None if self.deadline is None else self.deadline - now_us
+
+    def headers(self) -> dict[str, str | int]:
+        """The headers that carry it. What is not set is left out."""
+        headers: dict[str, str | int] = {
+            TASK: self.task_id,
+            FLOW: self.flow_id,
+            CAPABILITY: self.capability,
+            CALLER: self.caller,
+            FIRST_SEEN: self.first_seen,
+        }
+        optional: tuple[tuple[str, str | int | None], ...] = (
+            (DEADLINE, self.deadline),
+            (SIDE_EFFECTS, int(self.side_effects) or None),
+            (LIFE, self.life or None),
+            (REPLY_TO, self.reply_to),
+            (CORRELATION, self.correlation_id),
+            (CONTENT_TYPE, self.content_type),
+            (PAST, self.past),
+            (REPLAYS, self.replays or None),
+            (NOT_BEFORE, self.not_before or None),
+            (TO_AGENT, self.to_agent),
+            (RELEASED, " ".join(self.released) or None),
+        )
+        headers.update({name: value for name, value in optional if value is not None})
+        if self.attempts:
+            headers[ATTEMPTS] = attempts_json(self.attempts, HISTORY_BYTES)
+        headers.update(self.passed_on)
+        return headers
+
+
+def attempts_json(attempts: Sequence[Attempt], limit: int) -> str:
+    """Attempts as JSON text, their messages cut as far as it takes to come to ``limit`` bytes (if that is enough)."""
+    text = b""
+    for longest in (TEXT_LIMIT, TEXT_LIMIT // 3, TEXT_LIMIT // 10, 0):
+        text = orjson.dumps([attempt.as_dict(longest) for attempt in attempts])
+        if len(text) <= limit:
+            break
+    return text.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class BadHeaders:
+    """Internal headers that do not say what they must, with what is wrong."""
+
+    error: str
+
+
+def text(headers: Mapping[str, Any], name: str) -> str | None:
+    """A header as text, ``None`` where it is absent or no text."""
+    value = headers.get(name)
+    return value if isinstance(value, str) else None
+
+
+def number(headers: Mapping[str, Any], name: str) -> int | None:
+    """A header as a whole number from 0, ``None`` where it is absent or none that could be sent on."""
+    value = headers.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= LARGEST_NUMBER else None
+
+
+def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
+    """What :meth:`Envelope.headers` wrote. Only for messages from our own queues."""
+    task_id, first_seen = text(headers, TASK), number(headers, FIRST_SEEN)
+    if not task_id or first_seen is None:
+        return BadHeaders(f"{TASK} or {FIRST_SEEN} is missing: this did not come through the intake queue")
+    try:
+        attempts = attempts_from(headers)
+    except ValueError as error:
+        return BadHeaders(f"{ATTEMPTS} cannot be read: {error}")
+    return Envelope(
+        task_id=task_id,
+        flow_id=text(headers, FLOW) or task_id,
+        capability=text(headers, CAPABILITY) or "",
+        caller=text(headers, CALLER) or ANONYMOUS,
+        first_seen=first_seen,
+        deadline=number(headers, DEADLINE),
+        side_effects=bool(number(headers, SIDE_EFFECTS)),
+        life=number(headers, LIFE) or 0,
+        reply_to=text(headers, REPLY_TO),
+        correlation_id=text(headers, CORRELATION),
+        content_type=text(headers, CONTENT_TYPE),
+        attempts=attempts,
+        past=text(headers, PAST),
+        replays=number(headers, REPLAYS) or 0,
+        not_before=number(headers, NOT_BEFORE) or 0,
+        to_agent=text(headers, TO_AGENT),
+        passed_on=passed_on(headers),
+        released=tuple((text(headers, RELEASED) or "").split())[-MOST_RELEASED:],
+    )
+
+
+def attempts_from(headers: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    """The attempts so far. Raises ``ValueError`` if the header is not ours."""
+    raw = text(headers, ATTEMPTS)
+    return () if raw is None else _attempts(raw)
+
+
+def _attempts(raw: str) -> tuple[Attempt, ...]:
+    data = orjson.loads(raw)
+    if not isinstance(data, list):
+        raise ValueError("it is no list")
+    return tuple(Attempt.from_dict(item) for item in data)
+
+
+def _attempts_in(past: str | None) -> tuple[Attempt, ...]:
+    """The attempts of earlier lives, none where they cannot be read: they are only shown."""
+    try:
+        return _attempts(past or "[]")
+    except ValueError:
+        return ()
+
+
+def passed_on(headers: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """The caller's headers that travel on. One that is too long is left out: cut it would say something else."""
+    found = ((name, text(headers, name)) for name in PASSED_ON)
+    return tuple((name, value) for name, value in found if value is not None and _passes(value))
+
+
+def _passes(value: str) -> bool:
+    return len(value) <= LONGEST_PASSED_ON and value.isascii() and value.isprintable()

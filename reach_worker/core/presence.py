@@ -1,0 +1,156 @@
+"""Is an instance there? Judged from its heartbeats by the router's own monotonic clock.
+
+Transitions (state, what happened → state, what to do)::
+
+    PENDING  heard                                   → ACTIVE
+    ACTIVE   silent for suspect_s                    → SUSPECT, probe
+    SUSPECT  heard                                   → ACTIVE
+    SUSPECT  still silent, one heartbeat period on   → SUSPECT, probe again
+    SUSPECT  silent for suspect_s + dead_s           → DEAD      (every probe since went unanswered)
+    SUSPECT  probe unroutable                        → DEAD      (its private queue is gone, so its connection is)
+    DEAD     heard                                   → ACTIVE
+    any      said goodbye                            → DEAD
+
+One lost heartbeat moves nobody. An unroutable probe is proof, not silence: the instance's private queue lives exactly
+as long as its connection, so a killed process is known after ``suspect_s`` instead of ``suspect_s + dead_s``.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class PresencePolicy(BaseModel):
+    """When an agent's instance counts as there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    heartbeat_s: float = Field(3.0, gt=0, le=60, description="seconds between heartbeats of an instance")
+    suspect_s: float = Field(9.0, gt=0, le=600, description="silence after which it gets no new tasks, and a probe")
+    dead_s: float = Field(30.0, gt=0, le=3600, description="further silence, probes unanswered, after which it is dead")
+
+
+class PresenceState(StrEnum):
+    """What the router believes of an instance."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    SUSPECT = "suspect"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What an instance says of itself, every ``heartbeat_s``."""
+
+    agent_id: str
+    instance_id: str
+    mailbox: str
+    capacity: int
+    running: tuple[str, ...]
+    manifest_hash: str
+    version: str
+    stopping: bool
+
+
+@dataclass(slots=True)
+class Instance:
+    """One running process of an agent, as the router sees it."""
+
+    agent_id: str
+    instance_id: str
+    state: PresenceState = PresenceState.PENDING
+    heard_at: float = 0.0
+    probed_at: float | None = None
+    beat: Heartbeat | None = None
+
+    def heard(self, beat: Heartbeat, now: float) -> bool:
+        """Take a heartbeat; returns whether the state changed."""
+        before = self.state
+        self.heard_at = now
+        self.probed_at = None
+        self.beat = beat
+        self.state = PresenceState.DEAD if beat.stopping else PresenceState.ACTIVE
+        return self.state is not before
+
+    def probe_unroutable(self) -> bool:
+        """Its private queue is gone; returns whether that made it dead."""
+        if self.state is not PresenceState.SUSPECT:
+            return False
+        self.state = PresenceState.DEAD
+        return True
+
+    def capacity(self) -> int:
+        """Slots it offers now; 0 unless active."""
+        if self.state is not PresenceState.ACTIVE or self.beat is None:
+            return 0
+        return self.beat.capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Send a probe to this instance's private queue."""
+
+    instance_id: str
+    mailbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """This instance is dead now: what it was running comes back, what waits for it is taken back."""
+
+    instance_id: str
+
+
+def tick(instance: Instance, now: float, policy: PresencePolicy) -> Probe | Died | None:
+    """Let time pass for one instance."""
+    silent = now - instance.heard_at
+    mailbox = instance.beat.mailbox if instance.beat else ""
+    if instance.state is PresenceState.ACTIVE and silent >= policy.suspect_s:
+        instance.state = PresenceState.SUSPECT
+        instance.probed_at = now
+        return Probe(instance.instance_id, mailbox)
+    if instance.state is not PresenceState.SUSPECT:
+        return None
+    if silent >= policy.suspect_s + policy.dead_s and instance.probed_at is not None:
+        instance.state = PresenceState.DEAD
+        return Died(instance.instance_id)
+    if instance.probed_at is None or now - instance.probed_at >= policy.heartbeat_s:
+        instance.probed_at = now
+        return Probe(instance.instance_id, mailbox)
+    return None
+
+
+@dataclass(slots=True)
+class Roster:
+    """The instances of one agent."""
+
+    instances: dict[str, Instance] = field(default_factory=dict)
+
+    def state(self) -> PresenceState:
+        """The best state any instance is in; pending where none was ever heard."""
+        return best_state(instance.state for instance in self.instances.values())
+
+    def slots(self) -> int:
+        """Slots that the active instances offer together."""
+        return sum(instance.capacity() for instance in self.instances.values())
+
+    def silent_for(self, now: float) -> float | None:
+        """Seconds since any instance was heard, ``None`` if never."""
+        heard = [instance.heard_at for instance in self.instances.values() if instance.beat is not None]
+        return now - max(heard) if heard else None
+
+    def last_running(self) -> set[str]:
+        """Dispatch ids that the instances said they run, in their last heartbeats."""
+        beats = (instance.beat for instance in self.instances.values() if instance.beat is not None)
+        return {dispatch for beat in beats for dispatch in beat.running}
+
+
+_RANK = {PresenceState.ACTIVE: 3, PresenceState.SUSPECT: 2, PresenceState.DEAD: 1, PresenceState.PENDING: 0}
+
+
+def best_state(states: Iterable[PresenceState]) -> PresenceState:
+    """The most alive of the states; pending of none."""
+    return max(states, key=_RANK.__getitem__, default=PresenceState.PENDING)

@@ -1,0 +1,87 @@
+"""How much an agent may have at once: slots of its live instances, counted from leases that exist."""
+
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SlotPolicy(BaseModel):
+    """How much may be on its way to agents at once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    in_flight: int = Field(200, ge=1, le=100_000, description="dispatches under way in all, per router")
+    per_agent: int = Field(80, ge=1, le=100_000, description="dispatches under way per agent, per router")
+    in_flight_bytes: int = Field(
+        256 * 1024 * 1024, ge=1024 * 1024, description="bytes of task bodies held for dispatches under way"
+    )
+    head_start_s: float = Field(
+        0.05,
+        ge=0,
+        le=5,
+        description="work sent ahead of a free slot: what the agent finishes in this time (one way through the broker)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One slot held by one dispatch. Times are monotonic seconds of the router."""
+
+    dispatch_id: str
+    agent_id: str
+    task_id: str
+    since: float
+    backstop_at: float
+    size: int
+    probe: bool
+
+
+@dataclass(slots=True)
+class Leases:
+    """The leases there are. A slot is taken while its lease is here and free when it is not; nothing is counted by hand."""
+
+    by_dispatch: dict[str, Lease] = field(default_factory=dict)
+    by_agent: dict[str, set[str]] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, lease: Lease) -> None:
+        """Take a slot; a second lease for one dispatch is our bug."""
+        if lease.dispatch_id in self.by_dispatch:
+            raise ValueError(f"dispatch {lease.dispatch_id} already holds a slot")
+        self.by_dispatch[lease.dispatch_id] = lease
+        self.by_agent.setdefault(lease.agent_id, set()).add(lease.dispatch_id)
+        self.size += lease.size
+
+    def release(self, dispatch_id: str) -> Lease | None:
+        """Give a slot back; ``None`` if there is no such lease (it was given back before)."""
+        lease = self.by_dispatch.pop(dispatch_id, None)
+        if lease is not None:
+            self.by_agent[lease.agent_id].discard(dispatch_id)
+            self.size -= lease.size
+        return lease
+
+    def held(self, agent_id: str) -> int:
+        """Slots of the agent that are taken."""
+        return len(self.by_agent.get(agent_id, ()))
+
+    def __len__(self) -> int:
+        return len(self.by_dispatch)
+
+
+def share(slots: int, routers: int) -> int:
+    """What one of ``routers`` live routers may bind of an agent's ``slots``: max(1, ⌈slots / routers⌉), 0 of 0."""
+    if slots <= 0:
+        return 0
+    return max(1, -(-slots // max(1, routers)))
+
+
+def head_start(slots: int, service_s: float | None, policy: SlotPolicy) -> int:
+    """Tasks sent ahead of a free slot.
+
+    Little's law: the agent finishes ``slots / service_s`` tasks a second, so this many are done while one travels.
+    Nothing is sent ahead to an agent whose service time is not known, and never more than its slots again.
+    """
+    if slots <= 0 or service_s is None:
+        return 0
+    ahead = slots * policy.head_start_s / max(service_s, 1e-6)
+    return min(slots * 4, int(ahead), policy.per_agent)
