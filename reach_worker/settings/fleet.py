@@ -1,0 +1,112 @@
+"""The fleet's files: the manifests of a folder and the table of tags."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from reach_worker.core.document import Document
+from reach_worker.core.manifest import Manifest, manifest_from
+from reach_worker.core.manifest_lint import fleet_warnings, manifest_warnings
+from reach_worker.core.tags import TagTable, fold, load_tags
+from reach_worker.core.yaml_text import parse
+from reach_worker.errors import BadInput, Problem
+from reach_worker.settings.files import find_text, read_text
+from reach_worker.settings.model import Settings
+
+SUFFIXES: Final = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFiles:
+    """What the files say: the manifests by id, and what is allowed there but probably not meant."""
+
+    tags: TagTable
+    manifests: tuple[Manifest, ...]
+    warnings: tuple[Problem, ...]
+
+
+def load_fleet(settings: Settings) -> FleetFiles:
+    """Tags and manifests. Raises one ``BadInput`` with the problems of all files."""
+    tags, doubts, problems = _tags(settings.paths.tags)
+    folder = _read(settings.paths.agents, tags)
+    problems += folder.problems
+    if problems:
+        raise BadInput(problems)
+    return FleetFiles(tags, tuple(folder.manifests.values()), (*doubts, *folder.warnings()))
+
+
+def load_manifests(folder: Path, tags: TagTable) -> list[Manifest]:
+    """The manifests of a folder by id; no folder, no manifests. Raises one ``BadInput`` for all files."""
+    read = _read(folder, tags)
+    if read.problems:
+        raise BadInput(read.problems)
+    return list(read.manifests.values())
+
+
+def _tags(path: Path) -> tuple[TagTable, list[Problem], list[Problem]]:
+    """The table in ``path``, warnings and problems. A fleet needs none; a mistyped path should be seen."""
+    try:
+        text = find_text(path)
+        if text is None:
+            return (
+                TagTable({}),
+                [Problem("there is no such file, so no tag has synonyms", file=str(path))],
+                [],
+            )
+        return load_tags(text, file=str(path)), [], []
+    except BadInput as error:
+        return TagTable({}), [], list(error.problems)
+
+
+@dataclass(slots=True)
+class _Folder:
+    path: Path
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    documents: dict[str, Document] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, manifest: Manifest, document: Document) -> None:
+        """Keep a manifest; a second one with its id is a problem that names both files."""
+        known = self.documents.get(manifest.id)
+        if known is not None:
+            message = f"two manifests have the id {manifest.id!r}, the other is {known.file}"
+            self.problems.append(document.located(Problem(message, "/id", hint="give one another id")))
+            return
+        self.manifests[manifest.id] = manifest
+        self.documents[manifest.id] = document
+
+    def warnings(self) -> Iterator[Problem]:
+        """What is allowed and probably not meant."""
+        if not self.path.exists():
+            yield Problem("there is no such folder, so no agent is known", file=str(self.path))
+        for agent_id, document in self.documents.items():
+            if fold(Path(document.file or "").stem) != agent_id:
+                message = f"the file of agent {agent_id!r} has another name"
+                yield document.located(Problem(message, "/id", hint=f"call it {agent_id}.yaml"))
+            yield from manifest_warnings(self.manifests[agent_id], document)
+        yield from fleet_warnings(list(self.manifests.values()), self.documents)
+
+
+def _read(path: Path, tags: TagTable) -> _Folder:
+    folder = _Folder(path)
+    for file in _files(path, folder.problems):
+        try:
+            document = parse(read_text(file), file=str(file))
+            folder.add(manifest_from(document, tags=tags), document)
+        except BadInput as error:
+            folder.problems += error.problems
+    folder.manifests = dict(sorted(folder.manifests.items()))
+    return folder
+
+
+def _files(path: Path, problems: list[Problem]) -> list[Path]:
+    """The manifests' files, by name; hidden files are none."""
+    try:
+        files = sorted(path.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(Problem(f"cannot be read: {error.strerror or error}", file=str(path)))
+        return []
+    return [file for file in files if file.suffix in SUFFIXES and not file.name.startswith(".")]
