@@ -1,0 +1,1 @@
+"""RabbitMQ: topology, sessions, publishing and consuming. Nothing outside this package knows AMQP."""

@@ -1,0 +1,75 @@
+"""Publishing with the broker's word on every message."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Sequence
+
+from aiormq import Channel
+from aiormq import exceptions as amqp
+from aiormq.abc import AbstractConnection
+
+from reach_worker.bus.codec import HEADER_LIMIT, header_size, properties_of
+from reach_worker.core.message import Message
+from reach_worker.ports import Clock, Sent
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """One channel in confirm mode, on a connection of its own: a memory alarm blocks publishing connections whole."""
+
+    def __init__(
+        self, connection: AbstractConnection, channel: Channel, clock: Clock, timeout_s: float
+    ) -> None:
+        self._connection = connection
+        self._channel = channel
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    async def publish(self, messages: Sequence[Message]) -> list[Sent]:
+        """Send all at once, then wait for each confirm, at most the time-out for all.
+
+        While the broker blocks publishers (memory or disk alarm) this waits; nothing is sent into the block.
+        """
+        if not await self._unblocked():
+            return [Sent.REFUSED] * len(messages)
+        results = await asyncio.gather(*(self._send(message) for message in messages), return_exceptions=True)
+        return [_sent(result) for result in results]
+
+    async def _unblocked(self) -> bool:
+        """Wait until the broker lets us publish; ``False`` if the connection ended first."""
+        ready = asyncio.ensure_future(self._connection.ready())  # noqa: TID251 - ends with this function
+        try:
+            await asyncio.wait({ready, self._connection.closing}, return_when=asyncio.FIRST_COMPLETED)
+            return ready.done() and not self._connection.is_closed
+        finally:
+            ready.cancel()
+
+    async def _send(self, message: Message) -> None:
+        if header_size(message.headers) > HEADER_LIMIT:
+            raise ValueError(f"headers of more than {HEADER_LIMIT} bytes would end the connection")
+        await self._channel.basic_publish(
+            message.body,
+            exchange=message.exchange,
+            routing_key=message.routing_key,
+            properties=properties_of(message, message.message_id or self._clock.new_id()),
+            mandatory=message.mandatory,
+            timeout=self._timeout_s,
+            wait=False,
+        )
+
+
+def _sent(result: object) -> Sent:
+    match result:
+        case None:
+            return Sent.CONFIRMED
+        case amqp.PublishError():
+            return Sent.UNROUTABLE
+        case amqp.DeliveryError():
+            return Sent.REFUSED
+        case ValueError() | TypeError() | struct.error():
+            log.error("a message of ours cannot be sent: %r", result)
+            return Sent.REFUSED
+        case _:
+            return Sent.UNCERTAIN

@@ -1,0 +1,248 @@
+"""One life of the connections to the broker: opened whole, ended whole."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+import aiormq
+from aiormq import exceptions as amqp
+from aiormq.abc import AbstractChannel, AbstractConnection
+from yarl import URL
+
+from reach_worker.bus import topology
+from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken
+from reach_worker.bus.publisher import Publisher
+from reach_worker.bus.topology import Topology
+from reach_worker.bus.transport import transport_for
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.names import Names
+from reach_worker.errors import BrokerUnavailable, OurBug, WrongCredentials
+from reach_worker.ports import Clock, Sent
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """Two connections (a memory alarm blocks a publishing one, its acks too), and one channel for each thing."""
+
+    def __init__(
+        self, names: Names, clock: Clock, timeout_s: float, deliver: Callable[[str, Delivery], None]
+    ) -> None:
+        self._names = names
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._deliver = deliver
+        self._connections: list[AbstractConnection] = []
+        self._consumers: dict[str, Consumer] = {}
+        self._getting: Taken | None = None
+        self._publisher: Publisher | None = None
+        self._ended = asyncio.Event()
+        self.cause: str = ""
+        self.mailbox: str = ""
+        self.server_version: str = ""
+
+    async def open(self, url: str, *, name: str, heartbeat_s: int, connect_timeout_s: float) -> Self:
+        """Connect twice, and open the publishing and the getting channel.
+
+        Raises :class:`WrongCredentials` or :class:`BrokerUnavailable`.
+        """
+        address = URL(url).update_query(heartbeat=str(heartbeat_s), name=name)
+        for _ in range(2):
+            connection = await connect(address, connect_timeout_s)
+            self._connections.append(connection)
+            connection.closing.add_done_callback(self._note_end)
+        self.server_version = _version(self._connections[0])
+        publishing = await self._publishing.channel(timeout=self._timeout_s, on_return_raises=True)
+        publishing.closing.add_done_callback(self._note_end)
+        if not isinstance(publishing, aiormq.Channel):
+            raise OurBug(f"aiormq opened a {type(publishing).__name__}")
+        self._publisher = Publisher(self._publishing, publishing, self._clock, self._timeout_s)
+        self._getting = Taken(await self._channel())
+        return self
+
+    async def declare(self, wanted: Topology) -> None:
+        """Declare a topology. Raises :class:`TopologyMismatch`."""
+        await topology.declare(self._publishing, wanted, self._timeout_s)
+
+    async def subscribe(self, subscriptions: Iterable[Subscription]) -> None:
+        """Start a consumer for each subscription that has none."""
+        for subscription in subscriptions:
+            if subscription.name in self._consumers:
+                continue
+            channel = await self._channel()
+            queue = subscription.queue or await self._mailbox(channel, subscription)
+            consumer = Consumer(subscription, queue, channel, self._deliver, self._timeout_s)
+            self._consumers[subscription.name] = consumer
+            await consumer.start()
+
+    async def want(self, name: str, *, wanted: bool) -> None:
+        """Stop or start consuming of one subscription."""
+        consumer = self._consumers.get(name)
+        if consumer is None:
+            return
+        consumer.subscription.wanted = wanted
+        await (consumer.start() if wanted else consumer.stop())
+
+    async def renew(self, name: str) -> None:
+        """Consume again with the subscription's present prefetch."""
+        consumer = self._consumers.get(name)
+        if consumer is not None and consumer.live:
+            await consumer.stop()
+            await consumer.start()
+
+    async def publish(self, messages: Sequence[Message]) -> list[Sent]:
+        """Send with confirms. One that the broker did not answer in time ends the session: the connection is stuck."""
+        if self._publisher is None or self._ended.is_set():
+            return [Sent.REFUSED] * len(messages)
+        results = await self._publisher.publish(messages)
+        if Sent.UNCERTAIN in results:
+            self.end("the broker did not confirm a message in time")
+        return results
+
+    async def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge. Deliveries of an earlier session are let go."""
+        by_channel: dict[int, tuple[Taken, set[int]]] = {}
+        for delivery in deliveries:
+            receipt = delivery.receipt
+            if isinstance(receipt, Receipt) and self._owns(receipt.channel):
+                by_channel.setdefault(id(receipt.channel), (receipt.channel, set()))[1].add(receipt.tag)
+        for taken, tags in by_channel.values():
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._acknowledger(taken).ack(tags)
+            except (amqp.AMQPError, TimeoutError, ConnectionError) as error:
+                self.end(f"acknowledging failed: {error!r}")
+
+    async def get(self, queue: str, limit: int) -> tuple[list[Delivery], int]:
+        """Take up to ``limit`` messages; also how many are left."""
+        found: list[Delivery] = []
+        left = 0
+        taken = self._getting
+        while taken is not None and len(found) < limit and not self._ended.is_set():
+            try:
+                message = await taken.channel.basic_get(queue, timeout=self._timeout_s)
+            except (amqp.AMQPError, TimeoutError, ConnectionError, RuntimeError) as error:
+                self.end(f"getting from {queue} failed: {error!r}")
+                break
+            if message.delivery_tag is None:
+                return found, 0
+            left = getattr(message.delivery, "message_count", 0) or 0
+            found.append(taken.add(message, queue))
+        return found, left
+
+    async def depth(self, queue: str) -> tuple[int, int] | None:
+        """Messages ready and consumers of a queue, ``None`` if there is no such queue."""
+        channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
+        try:
+            found = await channel.queue_declare(queue, passive=True, timeout=self._timeout_s)
+        except amqp.ChannelNotFoundEntity:
+            return None
+        else:
+            return found.message_count or 0, found.consumer_count or 0
+        finally:
+            if not channel.is_closed:
+                await channel.close()
+
+    def owns(self, delivery: Delivery) -> bool:
+        """The delivery came by this session, and it is alive."""
+        receipt = delivery.receipt
+        return isinstance(receipt, Receipt) and self._owns(receipt.channel) and not self._ended.is_set()
+
+    @property
+    def consuming(self) -> bool:
+        """Alive, and every consumer that is wanted consumes."""
+        wanted = [consumer for consumer in self._consumers.values() if consumer.subscription.wanted]
+        return not self._ended.is_set() and all(consumer.live for consumer in wanted)
+
+    @property
+    def ended(self) -> bool:
+        """It is over."""
+        return self._ended.is_set()
+
+    async def wait_end(self) -> None:
+        """Wait until anything of it closes."""
+        await self._ended.wait()
+
+    def end(self, cause: str) -> None:
+        """Give it up."""
+        if not self._ended.is_set():
+            self.cause = cause
+            self._ended.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end("closed by us")
+        for connection in reversed(self._connections):
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await connection.close()
+            except (amqp.AMQPError, TimeoutError, ConnectionError) as problem:
+                log.debug("closing a connection failed: %r", problem)
+
+    @property
+    def _publishing(self) -> AbstractConnection:
+        return self._connections[1]
+
+    async def _channel(self) -> AbstractChannel:
+        channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
+        channel.closing.add_done_callback(self._note_end)
+        channel.on_consumer_cancel_callbacks.add(lambda frame: self.end(f"consumer cancelled: {frame!r}"))
+        return channel
+
+    async def _mailbox(self, channel: AbstractChannel, subscription: Subscription) -> str:
+        name = f"{subscription.mailbox_prefix}.{subscription.name}.{self._clock.new_id()}"
+        await topology.declare_queue(channel, topology.private(name), self._timeout_s)
+        for exchange, routing_key in subscription.bindings:
+            await channel.queue_bind(name, exchange, routing_key=routing_key, timeout=self._timeout_s)
+        self.mailbox = name
+        return name
+
+    def _owns(self, taken: Taken) -> bool:
+        return taken is self._getting or any(taken is consumer.taken for consumer in self._consumers.values())
+
+    def _acknowledger(self, taken: Taken) -> Taken | Consumer:
+        for consumer in self._consumers.values():
+            if consumer.taken is taken:
+                return consumer
+        return taken
+
+    def _note_end(self, closing: asyncio.Future[object]) -> None:
+        error = None if closing.cancelled() else closing.exception()
+        self.end(repr(error) if error else "closed")
+
+
+async def connect(address: URL, timeout_s: float) -> AbstractConnection:
+    """Open one connection. Raises :class:`WrongCredentials` or :class:`BrokerUnavailable`, in words."""
+    shown = f"{address.host}:{address.port or 5672}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await aiormq.connect(address, transport_factory=transport_for(address))
+    except amqp.ProbableAuthenticationError as error:
+        raise WrongCredentials(
+            f"the broker at {shown} refuses user {address.user or 'guest'!r}: "
+            "check the name and password in the URL"
+        ) from error
+    except amqp.ConnectionNotAllowed as error:
+        raise WrongCredentials(
+            f"the broker at {shown} refuses virtual host {address.path!r}: {error}"
+        ) from error
+    except TimeoutError as error:
+        raise BrokerUnavailable(f"the broker at {shown} does not answer within {timeout_s:g} s") from error
+    except (amqp.AMQPError, OSError, RuntimeError) as error:
+        raise BrokerUnavailable(f"no broker at {shown}: {_first_words(error)}") from error
+
+
+def _first_words(error: BaseException) -> str:
+    words = " ".join(str(arg) for arg in error.args) or type(error).__name__
+    return words[:200]
+
+
+def _version(connection: AbstractConnection) -> str:
+    version = connection.server_properties.get("version") if connection.server_properties else None
+    return version if isinstance(version, str) else ""
