@@ -1,0 +1,111 @@
+"""Success statistics in the store: decayed counts per agent and capability, over all routers of the file."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import aiosqlite
+import orjson
+
+from reach_worker.core.outcome import RULES, OutcomeClass, Success
+from reach_worker.core.success import WINDOW, DecayedCount, Track, TrackRecord
+
+Key = tuple[str, str]
+"""Agent and capability."""
+
+LAST_OUTCOME: Final = "SELECT ifnull(max(id), 0) FROM outcomes"
+
+_NEW: Final = """
+SELECT agent_id, capability, outcome, at FROM outcomes AS new
+WHERE id > ? AND standing = 'current' AND NOT EXISTS (
+    SELECT 1 FROM outcomes AS old
+    WHERE old.task = new.task AND old.dispatch_id = new.dispatch_id
+        AND old.standing = 'current' AND old.id < new.id
+)
+ORDER BY id
+"""
+
+COLUMNS: Final = """
+agent_id, capability, slow_good, slow_tries, slow_at, fast_good, fast_tries, fast_at,
+rejection_good, rejection_tries, rejection_at
+"""
+
+_COUNTS: Final = f"""
+SELECT {COLUMNS} FROM success
+WHERE (agent_id, capability) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)
+)
+"""  # noqa: S608 - our names
+
+COUNTS_AND_TIMES: Final = f"""
+SELECT {COLUMNS}, (
+    SELECT json_group_array(duration_ms) FROM (
+        SELECT o.duration_ms FROM outcomes AS o
+        WHERE o.agent_id = s.agent_id AND o.capability = s.capability AND o.outcome = 'succeeded'
+            AND o.standing = 'current' AND o.duration_ms < 1e12
+        ORDER BY o.at DESC, o.id DESC LIMIT {WINDOW}
+    )
+)
+FROM success AS s
+"""  # noqa: S608 - our names
+"""Every row as :data:`COLUMNS`, then its last service times in milliseconds as JSON, newest first."""
+
+_SAVE: Final = f"INSERT OR REPLACE INTO success ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our names
+
+
+async def count_outcomes(connection: aiosqlite.Connection, after: int) -> None:
+    """Count the current outcomes that this transaction added, those with an id above ``after``.
+
+    Read, add, write back: right only inside the transaction that holds the write lock.
+    """
+    found = await connection.execute_fetchall(_NEW, (after,))
+    new = [
+        (str(agent), str(capability), OutcomeClass(outcome), int(at))
+        for agent, capability, outcome, at in found
+    ]
+    keys = {(agent, capability) for agent, capability, _, _ in new}
+    record = TrackRecord(dict(map(track_of, await connection.execute_fetchall(_COUNTS, (_json(keys),)))))
+    for agent, capability, outcome, at in new:
+        count(record, agent, capability, outcome, at)
+    await connection.executemany(_SAVE, [_values(key, track) for key, track in record.tracks.items()])
+
+
+def count(
+    record: TrackRecord,
+    agent_id: str,
+    capability: str,
+    outcome: OutcomeClass,
+    at: int,
+    seconds: float | None = None,
+) -> None:
+    """Add one outcome that ended at ``at`` (UTC microseconds) after ``seconds`` of work."""
+    match RULES[outcome].success:
+        case Success.COUNTS_FOR:
+            record.touch(agent_id, capability).ended(at / 1e6, good=True, seconds=seconds)
+        case Success.COUNTS_AGAINST:
+            record.touch(agent_id, capability).ended(at / 1e6, good=False, seconds=seconds)
+        case Success.REJECTION:
+            record.touch(agent_id, capability).rejected(at / 1e6)
+        case Success.NOTHING:
+            pass
+
+
+def _json(keys: Iterable[Key]) -> str:
+    return orjson.dumps(list(keys)).decode()
+
+
+def track_of(row: Sequence[Any]) -> tuple[Key, Track]:
+    """The track in a row of ``success``, read as :data:`COLUMNS`."""
+    agent_id, capability, *counts = row
+    track = Track()
+    for place, count_ in zip((0, 3, 6), _parts(track), strict=True):
+        count_.good, count_.tries, count_.at = counts[place], counts[place + 1], counts[place + 2] / 1e6
+    return (agent_id, capability), track
+
+
+def _values(key: Key, track: Track) -> tuple[object, ...]:
+    parts = ((part.good, part.tries, round(part.at * 1e6)) for part in _parts(track))
+    return (*key, *(value for part in parts for value in part))
+
+
+def _parts(track: Track) -> Iterable[DecayedCount]:
+    return track.slow, track.fast, track.rejections

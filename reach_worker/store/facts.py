@@ -1,0 +1,146 @@
+"""What rows say about a task, in whatever order they come.
+
+Every fact moves one way only: the highest life, the latest dispatch, the first end, a set of settled
+dispatches. So a row may come twice (a redelivery after a crash), late (a spill file read back) or in another
+order (two routers on one file), and the same is known in the end. The SQL in ``statements`` keeps the same
+facts on disk; the tests hold the two against each other.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from reach_worker.core.duplicates import KnownTask, TaskState
+from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.ports import (
+    Accepted,
+    Decided,
+    Dispatched,
+    Ended,
+    KnownDispatch,
+    OutcomeSeen,
+    Parked,
+    Row,
+    Standing,
+    Started,
+)
+
+OfLife = Accepted | Decided | Dispatched | OutcomeSeen | Ended | Parked
+"""Rows that speak of one life of a task."""
+
+
+@dataclass(slots=True)
+class Life:
+    """What is known of one life of a task. ``attempts``: the dispatches that ended other than released."""
+
+    task_id: str
+    life: int
+    router: str = ""
+    latest: tuple[int, int, str] = (0, 0, "")
+    holder: str | None = None
+    parked_at: int = 0
+    end: Ended | None = None
+    settled: set[str] = field(default_factory=set)
+    attempts: set[str] = field(default_factory=set)
+
+    def learn(self, row: OfLife) -> None:
+        """Take in a row of this life."""
+        match row:
+            case Accepted():
+                self.router = self.router or row.router
+            case Dispatched():
+                latest = (row.attempt, row.at, row.dispatch_id)
+                if latest > self.latest:
+                    self.latest, self.holder = latest, row.router
+            case OutcomeSeen():
+                if row.standing is Standing.CURRENT:
+                    self.settle(row.dispatch_id, row.outcome)
+            case Parked():
+                self.parked_at = max(self.parked_at, row.at)
+            case Ended():
+                if self.end is None or resolves(row, self.end):
+                    self.end = row
+            case Decided():
+                pass
+
+    def settle(self, dispatch_id: str, outcome: OutcomeClass) -> None:
+        """A current outcome of a dispatch."""
+        self.settled.add(dispatch_id)
+        if outcome is not OutcomeClass.RELEASED:
+            self.attempts.add(dispatch_id)
+
+    def known(self) -> KnownTask:
+        """The same, as the port has it."""
+        _, dispatched_at, dispatch_id = self.latest
+        if self.end is not None:
+            state = self.end.state
+        else:
+            state = TaskState.UNMATCHED if self.parked_at > dispatched_at else TaskState.UNDER_WAY
+        return KnownTask(
+            task_id=self.task_id,
+            life=self.life,
+            state=state,
+            router=self.router if self.holder is None else self.holder,
+            dispatch_id=dispatch_id if dispatch_id and dispatch_id not in self.settled else None,
+            attempts_ended=len(self.attempts),
+            remember_until=self.end.remember_until if self.end else 0,
+            answer=self.end.answer if self.end else None,
+            outcome_unknown=self.end is not None and self.end.reason is DeadLetterReason.OUTCOME_UNKNOWN,
+        )
+
+
+def resolves(late: Ended, first: Ended) -> bool:
+    """The first end of a life counts; but a success resolves a dead letter whose outcome was unknown."""
+    return (
+        first.reason is DeadLetterReason.OUTCOME_UNKNOWN
+        and late.state is TaskState.SUCCEEDED
+        and first.state is not TaskState.SUCCEEDED
+    )
+
+
+def learn(newest: dict[str, Life], row: OfLife) -> None:
+    """Take a row into the newest life of its task; one of an earlier life says nothing about it."""
+    life = newest.get(row.task_id)
+    if life is None or row.life > life.life:
+        life = newest[row.task_id] = Life(row.task_id, row.life)
+    if row.life == life.life:
+        life.learn(row)
+
+
+def completed(dispatches: Iterable[KnownDispatch], rows: Iterable[Row]) -> dict[str, KnownDispatch]:
+    """What is known of dispatches after these rows: more of them, starts and current outcomes."""
+    known = {one.dispatch_id: one for one in dispatches}
+    later: list[Started | OutcomeSeen] = []
+    for row in rows:
+        if isinstance(row, Dispatched):
+            known.setdefault(row.dispatch_id, known_dispatch(row))
+        elif isinstance(row, Started | OutcomeSeen) and not stale(row):
+            later.append(row)
+    for row in later:
+        one = known.get(row.dispatch_id)
+        if one is not None:
+            known[row.dispatch_id] = (
+                replace(one, started=True) if isinstance(row, Started) else replace(one, settled=True)
+            )
+    return known
+
+
+def stale(row: Started | OutcomeSeen) -> bool:
+    """An outcome that nobody acted on."""
+    return isinstance(row, OutcomeSeen) and row.standing is Standing.STALE
+
+
+def known_dispatch(row: Dispatched) -> KnownDispatch:
+    """A dispatch of which nothing more is known."""
+    return KnownDispatch(
+        dispatch_id=row.dispatch_id,
+        task_id=row.task_id,
+        life=row.life,
+        attempt=row.attempt,
+        agent_id=row.agent_id,
+        capability=row.capability,
+        decision_id=row.decision_id,
+        router=row.router,
+        at=row.at,
+        started=False,
+        settled=False,
+    )

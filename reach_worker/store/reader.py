@@ -1,0 +1,182 @@
+"""What the router asks the store: bounded in time, and answered with what there is.
+
+A question is answered from the database, completed by the rows that are not written yet; those are looked at
+first, so that a row which is written in between is seen in one place or the other. A question that fails is
+counted, and answered from memory alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from reach_worker.core.duplicates import KnownTask
+from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.success import TrackRecord
+from reach_worker.errors import OutsideWorld
+from reach_worker.ports import Ended, Joined, KnownDispatch
+from reach_worker.store.counts import COUNTS_AND_TIMES, track_of
+from reach_worker.store.database import StoreBusy, connect_to_read, our_errors
+from reach_worker.store.facts import Life, OfLife, completed, learn
+from reach_worker.store.link import Link
+from reach_worker.store.records import ended, known_dispatch
+from reach_worker.store.stats import StoreStats, worth_saying
+from reach_worker.store.unwritten import Unwritten
+
+log = logging.getLogger(__name__)
+
+START_S: Final = 10.0
+"""Patience for what is asked once, at the start, and may be long."""
+
+_TASKS: Final = """
+SELECT
+    t.task_id, max(t.life), t.router, t.attempt, t.dispatched_at, t.dispatch_id, t.holder, t.parked_at,
+    e.state, e.reason, e.error, e.at, e.remember_until, e.answer,
+    (
+        SELECT json_group_array(json_array(o.dispatch_id, o.outcome)) FROM outcomes AS o
+        WHERE o.task = t.id AND o.standing = 'current'
+    )
+FROM tasks AS t
+LEFT JOIN ends AS e ON e.task = t.id AND e.at = t.ended_at AND e.state = t.ended
+WHERE t.task_id IN (SELECT value FROM json_each(?))
+GROUP BY t.task_id
+"""
+
+_DISPATCH: Final = """
+SELECT
+    d.dispatch_id, t.task_id, t.life, d.attempt, d.agent_id, d.capability, d.decision_id, d.router, d.at,
+    EXISTS (SELECT 1 FROM starts AS s WHERE s.dispatch_id = d.dispatch_id) AS started,
+    EXISTS (
+        SELECT 1 FROM outcomes AS o
+        WHERE o.task = d.task AND o.dispatch_id = d.dispatch_id AND o.standing = 'current'
+    ) AS settled
+"""
+
+_DISPATCHES: Final = f"""
+{_DISPATCH}
+FROM dispatches AS d JOIN tasks AS t ON t.id = d.task
+WHERE d.dispatch_id IN (SELECT value FROM json_each(?))
+"""  # noqa: S608 - our names
+
+_OPEN: Final = f"""
+{_DISPATCH}
+FROM tasks AS t INDEXED BY tasks_open
+JOIN dispatches AS d ON d.task = t.id
+WHERE t.ended IS NULL AND d.router = ? AND NOT settled
+ORDER BY d.at, d.id
+"""
+
+_WAITERS: Final = """
+SELECT task_id, reply_to, correlation_id, at FROM waiters
+WHERE task_id IN (SELECT value FROM json_each(?)) ORDER BY at, id
+"""
+
+_MANIFESTS: Final = "SELECT body, max(last_seen) FROM manifests GROUP BY agent_id ORDER BY agent_id"
+
+
+class Reader:
+    """Answers from the database and from the rows on their way there."""
+
+    def __init__(self, path: Path, wait_s: float, unwritten: Unwritten, stats: StoreStats) -> None:
+        self._path = path
+        self._wait_s = wait_s
+        self._unwritten = unwritten
+        self._stats = stats
+        self._link = Link(path, lambda: connect_to_read(path, wait_s))
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        await self._link.drop()
+
+    async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:
+        """What is known of these task ids."""
+        late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, OfLife)]
+        lives = [_life(row) for row in await self._ask(_TASKS, _json(task_ids), self._wait_s)]
+        newest = {life.task_id: life for life in lives}
+        for row in late:
+            learn(newest, row)
+        return {task_id: life.known() for task_id, life in newest.items()}
+
+    async def known_dispatches(self, dispatch_ids: Sequence[str]) -> dict[str, KnownDispatch]:
+        """What is known of these dispatches."""
+        late = self._unwritten.of_dispatches(dispatch_ids)
+        stored = [
+            known_dispatch(row) for row in await self._ask(_DISPATCHES, _json(dispatch_ids), self._wait_s)
+        ]
+        return completed(stored, late)
+
+    async def open_dispatches(self, router: str) -> list[KnownDispatch]:
+        """Dispatches of a router without a current outcome, whose task has not ended."""
+        late = self._unwritten.all_rows()
+        stored = [known_dispatch(row) for row in await self._ask(_OPEN, (router,), START_S)]
+        ended = {(row.task_id, row.life) for row in late if isinstance(row, Ended)}
+        return [
+            one
+            for one in completed(stored, late).values()
+            if one.router == router and not one.settled and (one.task_id, one.life) not in ended
+        ]
+
+    async def waiters(self, task_ids: Sequence[str]) -> dict[str, list[Joined]]:
+        """Who else waits for these tasks, in the order they came."""
+        late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, Joined)]
+        stored = [Joined(*row) for row in await self._ask(_WAITERS, _json(task_ids), self._wait_s)]
+        found: dict[str, dict[tuple[str, str | None], Joined]] = {}
+        for waiter in (*stored, *late):
+            found.setdefault(waiter.task_id, {}).setdefault((waiter.reply_to, waiter.correlation_id), waiter)
+        return {task_id: list(of_task.values()) for task_id, of_task in found.items()}
+
+    async def track_record(self) -> TrackRecord:
+        """The statistics of every agent on every capability."""
+        record = TrackRecord.empty()
+        for *counts, durations in await self._ask(COUNTS_AND_TIMES, (), START_S):
+            key, track = track_of(counts)
+            for duration_ms in reversed(orjson.loads(durations)):
+                track.service.add(duration_ms / 1000)
+            record.tracks[key] = track
+        return record
+
+    async def manifests(self) -> list[str]:
+        """The manifest of every agent that was seen last, as JSON."""
+        return [body for body, _ in await self._ask(_MANIFESTS, (), START_S)]
+
+    async def _ask(
+        self, sql: str, parameters: tuple[object, ...], patience_s: float
+    ) -> list[tuple[Any, ...]]:
+        try:
+            async with asyncio.timeout(patience_s):
+                connection = await self._link.get()
+                with our_errors(self._path):
+                    return [tuple(row) for row in await connection.execute_fetchall(sql, parameters)]
+        except TimeoutError:
+            await self._link.interrupt()
+            self._failed(f"{self._path}: no answer within {patience_s:g} s")
+        except OutsideWorld as error:
+            self._failed(str(error))
+            if not isinstance(error, StoreBusy):
+                await self._link.drop()
+        except ValueError as error:  # aiosqlite's word for a connection that another question just dropped
+            self._failed(f"{self._path}: {error}")
+        return []
+
+    def _failed(self, error: str) -> None:
+        self._stats.failed_reads += 1
+        self._stats.last_error = error
+        if worth_saying(self._stats.failed_reads):
+            log.warning("the store does not answer, question %d: %s", self._stats.failed_reads, error)
+
+
+def _json(ids: Sequence[str]) -> tuple[object, ...]:
+    return (orjson.dumps(list(ids)).decode(),)
+
+
+def _life(row: Sequence[Any]) -> Life:
+    task_id, life, router, attempt, at, dispatch_id, holder, parked_at, *end, outcomes = row
+    found = Life(task_id, life, router, (attempt, at, dispatch_id or ""), holder, parked_at)
+    if end[0] is not None:
+        found.end = ended((task_id, life, *end))
+    for settled, outcome in orjson.loads(outcomes):
+        found.settle(settled, OutcomeClass(outcome))
+    return found

@@ -1,0 +1,196 @@
+"""How each row is written: the SQL, and the row's values in its order.
+
+Every statement may be run twice, and two of them in either order, with the same result; ``facts`` says why.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final
+
+from reach_worker.ports import (
+    Accepted,
+    AnswerLost,
+    BreakerMoved,
+    Decided,
+    Dispatched,
+    Ended,
+    Joined,
+    ManifestSeen,
+    OutcomeSeen,
+    Parked,
+    Row,
+    Started,
+)
+from reach_worker.store.row_lines import to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement, and how a row becomes its parameters."""
+
+    sql: str
+    values: Callable[[Any], tuple[object, ...]]
+
+
+ACCEPT = Statement(
+    """
+    INSERT INTO tasks (task_id, life, flow_id, capability, caller, router, first_seen, accepted)
+    VALUES (?, ?, ?, ?, ?, ?, ?, 1)
+    ON CONFLICT (task_id, life) DO UPDATE SET
+        flow_id = excluded.flow_id, capability = excluded.capability, caller = excluded.caller,
+        router = excluded.router, first_seen = excluded.first_seen, accepted = 1
+    WHERE accepted = 0
+    """,
+    attrgetter("task_id", "life", "flow_id", "capability", "caller", "router", "first_seen"),
+)
+
+DISPATCH = Statement(
+    """
+    INSERT INTO tasks (
+        task_id, life, flow_id, capability, first_seen, dispatch_id, attempt, dispatched_at, holder
+    )
+    VALUES (?1, ?2, ?1, ?3, ?4, ?5, ?6, ?4, ?7)
+    ON CONFLICT (task_id, life) DO UPDATE SET
+        dispatch_id = excluded.dispatch_id, attempt = excluded.attempt,
+        dispatched_at = excluded.dispatched_at, holder = excluded.holder
+    WHERE (excluded.attempt, excluded.dispatched_at, excluded.dispatch_id)
+        > (attempt, dispatched_at, ifnull(dispatch_id, ''))
+    """,
+    attrgetter("task_id", "life", "capability", "at", "dispatch_id", "attempt", "router"),
+)
+
+PARK = Statement(
+    """
+    INSERT INTO tasks (task_id, life, flow_id, first_seen, parked_at, parked_reason)
+    VALUES (?1, ?2, ?1, ?3, ?3, ?4)
+    ON CONFLICT (task_id, life) DO UPDATE SET
+        parked_at = excluded.parked_at, parked_reason = excluded.parked_reason
+    WHERE excluded.parked_at > parked_at
+    """,
+    attrgetter("task_id", "life", "at", "reason"),
+)
+
+END = Statement(
+    """
+    INSERT INTO tasks (task_id, life, flow_id, first_seen, ended, ended_at, reason)
+    VALUES (?1, ?2, ?1, ?3, ?4, ?3, ?5)
+    ON CONFLICT (task_id, life) DO UPDATE SET
+        ended = excluded.ended, ended_at = excluded.ended_at, reason = excluded.reason
+    WHERE ended IS NULL
+        OR (reason = 'outcome_unknown' AND excluded.ended = 'succeeded' AND ended <> 'succeeded')
+    """,
+    attrgetter("task_id", "life", "at", "state", "reason"),
+)
+
+SEE_MANIFEST = Statement(
+    """
+    INSERT INTO manifests (agent_id, manifest_hash, version, body, first_seen, last_seen)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+    ON CONFLICT (agent_id, manifest_hash) DO UPDATE SET
+        first_seen = min(first_seen, excluded.first_seen), last_seen = max(last_seen, excluded.last_seen)
+    """,
+    attrgetter("agent_id", "manifest_hash", "version", "body", "at"),
+)
+
+
+ENSURE = Statement(
+    """
+    INSERT INTO tasks (task_id, life, flow_id, first_seen) VALUES (?1, ?2, ?1, ?3) ON CONFLICT DO NOTHING
+    """,
+    attrgetter("task_id", "life", "at"),
+)
+"""Rows may come before the one that says how their task came in."""
+
+
+def insert(table: str, *columns: str) -> Statement:
+    """Add the row, whose attributes are named as the columns, unless it is there."""
+    marks = ", ".join("?" * len(columns))
+    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our names
+    return Statement(sql, attrgetter(*columns))
+
+
+def insert_of_task(table: str, *columns: str) -> Statement:
+    """The same for a row that hangs on its task's row, which is there."""
+    return Statement(_of_task(table, columns), attrgetter("task_id", "life", *columns))
+
+
+def _of_task(table: str, columns: Sequence[str]) -> str:
+    marks = ", ".join("?" * len(columns))
+    return f"""
+        INSERT INTO {table} (task, {", ".join(columns)})
+        VALUES ((SELECT id FROM tasks WHERE task_id = ? AND life = ?), {marks}) ON CONFLICT DO NOTHING
+    """  # noqa: S608 - our names
+
+
+def decision_values(row: Decided) -> tuple[object, ...]:
+    """A decision: what is asked for most in columns, the whole of it as JSON."""
+    decision = row.decision
+    return (
+        *_DECIDED(row),
+        _text(decision.get("policy")),
+        _text(decision.get("verdict")),
+        _text(decision.get("agent")),
+        _real(decision.get("score")),
+        _real(decision.get("margin")),
+        to_json(decision).decode(),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+_DECIDED = attrgetter("task_id", "life", "decision_id", "attempt", "at", "router")
+
+DECIDE = Statement(
+    _of_task(
+        "decisions",
+        (
+            "decision_id",
+            "attempt",
+            "at",
+            "router",
+            "policy",
+            "verdict",
+            "chosen",
+            "score",
+            "margin",
+            "detail",
+        ),
+    ),
+    decision_values,
+)
+
+STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
+    {
+        Accepted: (ACCEPT,),
+        Decided: (ENSURE, DECIDE),
+        Dispatched: (
+            DISPATCH,
+            insert_of_task(
+                "dispatches", "dispatch_id", "attempt", "agent_id", "capability", "decision_id", "router", "at"
+            ),
+        ),
+        Started: (insert("starts", "dispatch_id", "at"),),
+        OutcomeSeen: (
+            ENSURE,
+            insert_of_task(
+                "outcomes", "dispatch_id", "standing", "outcome", "instance_id", "attempt", "agent_id",
+                "capability", "at", "duration_ms", "message",
+            ),
+        ),
+        Ended: (END, insert_of_task("ends", "at", "state", "reason", "error", "remember_until", "answer")),
+        Parked: (PARK,),
+        Joined: (insert("waiters", "task_id", "reply_to", "correlation_id", "at"),),
+        AnswerLost: (insert("lost_answers", "task_id", "reply_to", "at"),),
+        BreakerMoved: (insert("breaker_moves", "at", "agent_id", "router", "state", "reason"),),
+        ManifestSeen: (SEE_MANIFEST,),
+    }
+)  # fmt: skip
+"""What to run for each kind of row: first kind first, and its statements in this order."""
