@@ -1,5 +1,6 @@
 """Taking deliveries, and acknowledging them in as few frames as possible."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,16 +20,23 @@ class Receipt:
 
 @dataclass(slots=True)
 class Taken:
-    """Deliveries of one channel that are not acknowledged yet. Tags only grow, so the dictionary is in order."""
+    """Deliveries of one channel that are not acknowledged yet, with the consumer that each came by.
+
+    Tags only grow, so the dictionary is in order.
+    """
 
     channel: AbstractChannel
-    tags: dict[int, None] = field(default_factory=dict)
+    tags: dict[int, str | None] = field(default_factory=dict)
 
     def add(self, message: DeliveredMessage, queue: str) -> Delivery:
         """Note a delivery and give it its receipt."""
         tag = message.delivery_tag or 0
-        self.tags[tag] = None
+        self.tags[tag] = message.consumer_tag
         return delivery_from(message, queue, Receipt(self, tag))
+
+    def held(self, consumer_tag: str) -> int:
+        """Deliveries that came by this consumer."""
+        return sum(1 for tag in self.tags.values() if tag == consumer_tag)
 
     async def ack(self, tags: set[int]) -> None:
         """Acknowledge; what is contiguous from the oldest goes in one frame. Of a closed channel: let go."""
@@ -49,7 +57,10 @@ class Taken:
 
 @dataclass(slots=True)
 class Subscription:
-    """A wish to consume a queue, over all sessions. ``queue`` ``None``: a private mailbox with these bindings."""
+    """A wish to consume a queue, over all sessions. ``queue`` ``None``: a private mailbox with these bindings.
+
+    ``at_once``: no slow start. Where a single consumer is active, each consuming anew hands the queue to another.
+    """
 
     name: str
     queue: str | None
@@ -57,6 +68,7 @@ class Subscription:
     bindings: tuple[tuple[str, str], ...] = ()
     mailbox_prefix: str = ""
     wanted: bool = True
+    at_once: bool = False
 
 
 class Consumer:
@@ -64,6 +76,10 @@ class Consumer:
 
     It starts with a prefetch of one and takes the full number after the first acknowledgement: whatever kills
     a session again and again wears out only the one message it met, never its neighbours.
+
+    A prefetch is changed by consuming anew, and only when an acknowledgement comes while as many are held as
+    may be. A consumer that ends at any other moment may have a delivery on its way: a quorum queue takes that
+    back and delivers it again, marked as one that was delivered before.
     """
 
     def __init__(
@@ -80,37 +96,64 @@ class Consumer:
         self._deliver = deliver
         self._timeout_s = timeout_s
         self._tag: str | None = None
-        self._trusted = False
+        self._prefetch = 0
+        self._trusted = subscription.at_once
+        self._lock = asyncio.Lock()
 
-    async def start(self) -> None:
-        """Begin to consume, if wanted."""
-        if self.subscription.wanted and self._tag is None:
-            prefetch = self.subscription.prefetch if self._trusted else 1
-            await self.taken.channel.basic_qos(prefetch_count=prefetch, timeout=self._timeout_s)
-            reply = await self.taken.channel.basic_consume(
-                self.queue, self._on_message, timeout=self._timeout_s
-            )
-            self._tag = reply.consumer_tag
-
-    async def stop(self) -> None:
-        """Take no more. What has been delivered stays ours until it is acknowledged."""
-        if self._tag is not None:
-            tag, self._tag = self._tag, None
-            await self.taken.channel.basic_cancel(tag, timeout=self._timeout_s)
+    async def follow(self) -> None:
+        """Consume or not, as the subscription wants it now. What has been delivered stays ours."""
+        async with self._lock:
+            if self.subscription.wanted and self._tag is None:
+                await self._begin()
+            elif not self.subscription.wanted and self._tag is not None:
+                await self._end(self._tag)
 
     async def ack(self, tags: set[int]) -> None:
         """Acknowledge these deliveries."""
-        await self.taken.ack(tags)
-        if not self._trusted and not self.taken.channel.is_closed:
+        async with self._lock:
             self._trusted = True
-            if self.subscription.prefetch > 1:
-                await self.stop()
-                await self.start()
+            tag = self._tag if self._to_renew() else None
+            if tag is not None:
+                await self._end(tag)
+            await self.taken.ack(tags)
+            if tag is not None:
+                await self._begin()
+
+    async def trust(self) -> None:
+        """What it holds did no harm: it takes the full number now, if this is the moment."""
+        async with self._lock:
+            self._trusted = True
+            if self._tag is not None and self._to_renew():
+                await self._end(self._tag)
+                await self._begin()
+
+    async def finish(self) -> None:
+        """Consume no more. The queue answers that after the acknowledgements it was sent, so they count."""
+        async with self._lock:
+            if self._tag is not None:
+                await self._end(self._tag)
 
     @property
     def live(self) -> bool:
         """It consumes now."""
         return self._tag is not None and not self.taken.channel.is_closed
+
+    def _to_renew(self) -> bool:
+        """Another prefetch is wanted, and this is the moment."""
+        if self._tag is None or self._prefetch == self.subscription.prefetch:
+            return False
+        return not self.taken.channel.is_closed and self.taken.held(self._tag) >= self._prefetch
+
+    async def _begin(self) -> None:
+        channel = self.taken.channel
+        self._prefetch = self.subscription.prefetch if self._trusted else 1
+        await channel.basic_qos(prefetch_count=self._prefetch, timeout=self._timeout_s)
+        reply = await channel.basic_consume(self.queue, self._on_message, timeout=self._timeout_s)
+        self._tag = reply.consumer_tag
+
+    async def _end(self, tag: str) -> None:
+        self._tag = None
+        await self.taken.channel.basic_cancel(tag, timeout=self._timeout_s)
 
     async def _on_message(self, message: DeliveredMessage) -> None:
         self._deliver(self.subscription.name, self.taken.add(message, self.queue))

@@ -81,11 +81,17 @@ class RabbitBus:
         self._extra: dict[str, topology.Queue] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._session: Session | None = None
+        self._wishes = 0
         self._up = asyncio.Event()
 
-    def subscribe(self, name: str, queue: str, prefetch: int, *, wanted: bool = True) -> None:
-        """Consume a queue in every session from now on. Deliveries land in the inbox under ``name``."""
-        self._subscriptions[name] = Subscription(name, queue, prefetch, wanted=wanted)
+    def subscribe(
+        self, name: str, queue: str, prefetch: int, *, wanted: bool = True, at_once: bool = False
+    ) -> None:
+        """Consume a queue in every session from now on. Deliveries land in the inbox under ``name``.
+
+        ``at_once``: no slow start; for a queue whose single active consumer must not change.
+        """
+        self._subscriptions[name] = Subscription(name, queue, prefetch, wanted=wanted, at_once=at_once)
 
     def subscribe_mailbox(
         self, name: str, bindings: Iterable[tuple[str, str]] = (), *, prefix: str | None = None
@@ -101,8 +107,8 @@ class RabbitBus:
     async def add_subscription(self, name: str, queue: str, prefetch: int) -> None:
         """Subscribe, also in the session that is running."""
         if name not in self._subscriptions:
-            self.subscribe(name, queue, prefetch)
-            await self._act(lambda session: session.subscribe(self._subscriptions.values()))
+            self.subscribe(name, queue, prefetch, at_once=True)
+            await self._act(lambda session: session.follow([self._subscriptions[name]]))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["RabbitBus"]:
@@ -112,14 +118,18 @@ class RabbitBus:
         should be raise at once; an absent broker is waited for, if the settings say so.
         """
         session = await (self._connect() if self.settings.waits else self._open_any())
-        async with asyncio.TaskGroup() as group:
-            supervisor = group.create_task(self._supervise(session), name="bus")
-            try:
-                yield self
-            finally:
-                supervisor.cancel()
-                with suppress(asyncio.CancelledError):
-                    await supervisor
+        try:
+            async with session, asyncio.TaskGroup() as group:
+                supervisor = group.create_task(self._supervise(session), name="bus")
+                try:
+                    yield self
+                finally:
+                    supervisor.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await supervisor
+                    self._session = None
+        except BaseExceptionGroup as errors:
+            raise _the_one(errors) from None
 
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         """Send with confirms; ``REFUSED`` while there is no session (nothing was sent then)."""
@@ -145,27 +155,30 @@ class RabbitBus:
         """Messages and consumers of a queue, ``None`` if it does not exist. Raises :class:`BrokerUnavailable`."""
         if self._session is None:
             raise BrokerUnavailable("no broker connection now")
-        return await self._session.depth(queue)
+        try:
+            return await self._session.depth(queue)
+        except (AMQPError, TimeoutError, OSError, RuntimeError) as error:
+            raise BrokerUnavailable(f"the broker does not say how many wait in {queue}: {error!r}") from error
 
     async def want(self, name: str, *, wanted: bool) -> None:
         """Stop or resume one subscription."""
         subscription = self._subscriptions[name]
         if subscription.wanted != wanted:
             subscription.wanted = wanted
-            await self._act(lambda session: session.want(name, wanted=wanted))
+            await self._act(lambda session: session.follow([subscription]))
 
     async def set_prefetch(self, name: str, prefetch: int) -> None:
-        """Take another number of deliveries at once from one subscription."""
-        subscription = self._subscriptions[name]
-        if subscription.prefetch != prefetch:
-            subscription.prefetch = prefetch
-            await self._act(lambda session: session.renew(name))
+        """Take another number of deliveries at once from one subscription, from when it next holds all it may."""
+        self._subscriptions[name].prefetch = prefetch
+
+    async def trust(self, name: str) -> None:
+        """What came by a subscription did no harm: it takes the full number from when it holds all it may."""
+        await self._act(lambda session: session.trust(name))
 
     async def declare_queue(self, name: str) -> None:
         """Make sure that a lane, an agent's or a router's queue exists, in this session and the next ones."""
-        if name not in self._extra:
-            queue = self._extra[name] = topology.by_name(self.names, name)
-            await self._act(lambda session: session.declare(Topology((), (queue,), ())))
+        queue = self._extra[name] = topology.by_name(self.names, name)
+        await self._act(lambda session: self._declare_extra(session, [queue]))
 
     def current(self, delivery: Delivery) -> bool:
         """The delivery belongs to the session that is alive now."""
@@ -191,14 +204,14 @@ class RabbitBus:
         await self._up.wait()
 
     async def _act(self, action: Callable[[Session], Awaitable[None]]) -> None:
+        """Do it in the session that is there; one that is just being opened takes up every wish by itself."""
+        self._wishes += 1
         session = self._session
         if session is None:
             return
         try:
             async with asyncio.timeout(self.settings.call_timeout_s):
                 await action(session)
-        except TopologyMismatch as error:
-            log.error("%s", error)  # noqa: TRY400 - says all there is; a traceback would hide it
         except (OutsideWorld, AMQPError, TimeoutError, OSError, RuntimeError) as error:
             session.end(f"a call failed: {error!r}")
 
@@ -249,7 +262,16 @@ class RabbitBus:
         raise last or BrokerUnavailable("no broker address is configured")
 
     async def _open(self, url: str) -> Session:
-        session = Session(self.names, self._clock, self.settings.call_timeout_s, self.inbox.put)
+        early: list[tuple[str, Delivery]] = []
+
+        def deliver(name: str, delivery: Delivery) -> None:
+            """To the inbox, once the session can be used: until then nobody could acknowledge."""
+            if self._session is session:
+                self.inbox.put(name, delivery)
+            else:
+                early.append((name, delivery))
+
+        session = Session(self.names, self._clock, self.settings.call_timeout_s, deliver)
         try:
             await session.open(
                 url,
@@ -257,11 +279,12 @@ class RabbitBus:
                 heartbeat_s=self.settings.heartbeat_s,
                 connect_timeout_s=self.settings.connect_timeout_s,
             )
-            extra = tuple(self._extra.values())
-            await session.declare(
-                Topology(self._topology.exchanges, (*self._topology.queues, *extra), self._topology.bindings)
-            )
-            await session.subscribe(self._subscriptions.values())
+            await session.declare(self._topology)
+            wishes = -1
+            while wishes != self._wishes:
+                wishes = self._wishes
+                await self._declare_extra(session, self._extra.values())
+                await session.follow(list(self._subscriptions.values()))
         except BaseException as error:
             async with session:
                 session.end(repr(error))
@@ -270,7 +293,22 @@ class RabbitBus:
             raise BrokerUnavailable(f"the broker went away while the session began: {error!r}") from error
         self._session = session
         self.sessions += 1
+        for name, delivery in early:
+            self.inbox.put(name, delivery)
         self._up.set()
         self.on_session()
         self.inbox.arrived.set()
         return session
+
+    async def _declare_extra(self, session: Session, queues: Iterable[topology.Queue]) -> None:
+        """Queues that were found at run time: a foreign one among them must not cost the others."""
+        for queue in list(queues):
+            try:
+                await session.declare(Topology((), (queue,), ()))
+            except TopologyMismatch as error:
+                log.error("%s", error)  # noqa: TRY400 - says all there is; a traceback would hide it
+
+
+def _the_one(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error itself where there is only one: who uses the bus need not know of its tasks."""
+    return errors.exceptions[0] if len(errors.exceptions) == 1 else errors

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import aiormq
 from aiormq import exceptions as amqp
@@ -23,6 +23,9 @@ from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
 
+CLOSE_S: Final = 3.0
+"""Longest wait for the broker's answer when a session ends: one that is stuck must not hold up the next."""
+
 
 class Session:
     """Two connections (a memory alarm blocks a publishing one, its acks too), and one channel for each thing."""
@@ -37,6 +40,7 @@ class Session:
         self._connections: list[AbstractConnection] = []
         self._consumers: dict[str, Consumer] = {}
         self._getting: Taken | None = None
+        self._acked_of_got: set[str] = set()
         self._publisher: Publisher | None = None
         self._ended = asyncio.Event()
         self.cause: str = ""
@@ -66,31 +70,21 @@ class Session:
         """Declare a topology. Raises :class:`TopologyMismatch`."""
         await topology.declare(self._publishing, wanted, self._timeout_s)
 
-    async def subscribe(self, subscriptions: Iterable[Subscription]) -> None:
-        """Start a consumer for each subscription that has none."""
+    async def follow(self, subscriptions: Iterable[Subscription]) -> None:
+        """Consume what these subscriptions want now, and nothing else of them."""
         for subscription in subscriptions:
-            if subscription.name in self._consumers:
-                continue
-            channel = await self._channel()
-            queue = subscription.queue or await self._mailbox(channel, subscription)
-            consumer = Consumer(subscription, queue, channel, self._deliver, self._timeout_s)
-            self._consumers[subscription.name] = consumer
-            await consumer.start()
+            if subscription.name not in self._consumers:
+                channel = await self._channel()
+                queue = subscription.queue or await self._mailbox(channel, subscription)
+                consumer = Consumer(subscription, queue, channel, self._deliver, self._timeout_s)
+                self._consumers[subscription.name] = consumer
+            await self._consumers[subscription.name].follow()
 
-    async def want(self, name: str, *, wanted: bool) -> None:
-        """Stop or start consuming of one subscription."""
+    async def trust(self, name: str) -> None:
+        """What came by a subscription did no harm."""
         consumer = self._consumers.get(name)
-        if consumer is None:
-            return
-        consumer.subscription.wanted = wanted
-        await (consumer.start() if wanted else consumer.stop())
-
-    async def renew(self, name: str) -> None:
-        """Consume again with the subscription's present prefetch."""
-        consumer = self._consumers.get(name)
-        if consumer is not None and consumer.live:
-            await consumer.stop()
-            await consumer.start()
+        if consumer is not None:
+            await consumer.trust()
 
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         """Send with confirms. One that the broker did not answer in time ends the session: the connection is stuck."""
@@ -108,6 +102,8 @@ class Session:
             receipt = delivery.receipt
             if isinstance(receipt, Receipt) and self._owns(receipt.channel):
                 by_channel.setdefault(id(receipt.channel), (receipt.channel, set()))[1].add(receipt.tag)
+                if receipt.channel is self._getting:
+                    self._acked_of_got.add(delivery.queue)
         for taken, tags in by_channel.values():
             try:
                 async with asyncio.timeout(self._timeout_s):
@@ -120,6 +116,7 @@ class Session:
         found: list[Delivery] = []
         left = 0
         taken = self._getting
+        self._acked_of_got.discard(queue)
         while taken is not None and len(found) < limit and not self._ended.is_set():
             try:
                 message = await taken.channel.basic_get(queue, timeout=self._timeout_s)
@@ -178,12 +175,28 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end("closed by us")
-        for connection in reversed(self._connections):
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await connection.close()
-            except (amqp.AMQPError, TimeoutError, ConnectionError) as problem:
-                log.debug("closing a connection failed: %r", problem)
+        await self._within_limit(self._flush)
+        await self._within_limit(lambda: _all(connection.close() for connection in self._connections))
+
+    async def _flush(self) -> None:
+        """Leave no acknowledgement behind.
+
+        A closed connection drops what it has not sent yet, and a quorum queue what it has stowed away of many
+        small acknowledgements. A channel closes after what was sent; a queue answers a call after all of it.
+        """
+        await _all(consumer.finish() for consumer in self._consumers.values())
+        getting = self._getting.channel if self._getting is not None else None
+        if getting is not None:
+            await _all(getting.basic_get(queue, timeout=self._timeout_s) for queue in self._acked_of_got)
+            await _all([getting.close()])
+        await _all(consumer.taken.channel.close() for consumer in self._consumers.values())
+
+    async def _within_limit(self, action: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(min(CLOSE_S, self._timeout_s)):
+                await action()
+        except TimeoutError:
+            log.debug("the broker did not answer while a session was closed")
 
     @property
     def _publishing(self) -> AbstractConnection:
@@ -215,6 +228,11 @@ class Session:
     def _note_end(self, closing: asyncio.Future[object]) -> None:
         error = None if closing.cancelled() else closing.exception()
         self.end(repr(error) if error else "closed")
+
+
+async def _all(calls: Iterable[Awaitable[object]]) -> None:
+    """Side by side; what fails has ended by itself."""
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def connect(address: URL, timeout_s: float) -> AbstractConnection:

@@ -1,0 +1,103 @@
+"""What a decision leads to, and the one order in which it happens: send (confirmed), record, acknowledge."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from reach_worker.core.message import Delivery, Message
+from reach_worker.ports import Bus, Row, Sent, Store
+
+
+@dataclass(slots=True)
+class Step:
+    """Everything that follows from one delivery.
+
+    ``before``: rows that must be committed before anything is sent (tasks with side effects). ``send``: each
+    must be confirmed, else the step is undone with the worst result. ``offer``: sent too, but the task does
+    not depend on it; the row is recorded where nobody took it (a session that ended is not nobody). ``rows`` and ``acks`` come last. ``ended``:
+    the task that ends with it and the answer, for those who joined.
+    """
+
+    acks: list[Delivery] = field(default_factory=list)
+    before: list[Row] = field(default_factory=list)
+    send: list[Message] = field(default_factory=list)
+    offer: list[tuple[Message, Row]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    ended: tuple[str, bytes] | None = None
+    undo: Callable[[Sent], None] | None = None
+    done: Callable[[], None] = lambda: None
+
+
+_WORST_FIRST = (Sent.UNCERTAIN, Sent.REFUSED, Sent.UNROUTABLE)
+
+
+@dataclass(slots=True)
+class Carried:
+    """How it went.
+
+    ``again``: deliveries of steps that could not be sent and have no ``undo``; they are to be handled again.
+    ``recorded``: whether the store took the rows, ``None`` if there were none.
+    """
+
+    again: list[Delivery] = field(default_factory=list)
+    recorded: bool | None = None
+
+
+async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
+    """Carry out all steps of a turn together: one burst of messages, one transaction, one batch of acknowledgements."""
+    carried = Carried()
+    if before := [row for step in steps for row in step.before]:
+        carried.recorded = await store.record(before)
+        if not carried.recorded:
+            steps = _not_recorded(steps, carried.again)
+    messages = [
+        message for step in steps for message in (*step.send, *(message for message, _ in step.offer))
+    ]
+    results = iter(await bus.publish(messages) if messages else [])
+    rows: list[Row] = []
+    acks: list[Delivery] = []
+    for step in steps:
+        sent = [next(results) for _ in step.send]
+        offered = [(next(results), row) for _, row in step.offer]
+        worst = next((result for result in _WORST_FIRST if result in sent), None)
+        if worst is None and not all(_known(result, step, bus) for result, _ in offered):
+            worst = Sent.UNCERTAIN
+        if worst is not None:
+            _undo(step, worst, carried.again)
+            continue
+        rows += step.rows
+        rows += [row for result, row in offered if result is not Sent.CONFIRMED]
+        acks += step.acks
+        step.done()
+    if rows:
+        carried.recorded = await store.record(rows)
+    await bus.ack(acks)
+    return carried
+
+
+def _known(offered: Sent, step: Step, bus: Bus) -> bool:
+    """Whether it is known what became of an offer: taken, or there is nobody who would.
+
+    Where the session ended over it, what led to the step comes again, and with it the offer.
+    """
+    match offered:
+        case Sent.CONFIRMED | Sent.UNROUTABLE:
+            return True
+        case Sent.UNCERTAIN:
+            return False
+        case Sent.REFUSED:
+            return all(bus.current(delivery) for delivery in step.acks)
+
+
+def _not_recorded(steps: Sequence[Step], again: list[Delivery]) -> list[Step]:
+    """The steps that may be carried out all the same; the others are undone."""
+    for step in steps:
+        if step.before:
+            _undo(step, Sent.REFUSED, again)
+    return [step for step in steps if not step.before]
+
+
+def _undo(step: Step, worst: Sent, again: list[Delivery]) -> None:
+    if step.undo is not None:
+        step.undo(worst)
+    else:
+        again += step.acks

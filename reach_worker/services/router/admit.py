@@ -1,0 +1,201 @@
+"""ADMIT: from a message to a task that can be bound, or to its end: dead letter, unmatched, answered from the store."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from reach_worker.core import admission
+from reach_worker.core.admission import NEEDS_ID, Admitted, Refused
+from reach_worker.core.duplicates import (
+    Fresh,
+    KnownTask,
+    Remembered,
+    StaleCopy,
+    UnderWay,
+    standing_of_published,
+    standing_of_returned,
+)
+from reach_worker.core.message import Delivery
+from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.recovery import MICROSECONDS
+from reach_worker.ports import Joined, Store
+from reach_worker.services.effects import Step
+from reach_worker.services.router.bind import Binder
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.messages import retry_message
+
+log = logging.getLogger(__name__)
+
+Read = Admitted | Refused
+
+
+class Admission:
+    """Takes what arrived on intake, returns and the lanes."""
+
+    def __init__(self, desk: Desk, binder: Binder, dispatcher: Dispatcher, store: Store) -> None:
+        self._desk = desk
+        self._binder = binder
+        self._dispatcher = dispatcher
+        self._store = store
+
+    async def published(self, deliveries: Sequence[Delivery]) -> list[Step]:
+        """Messages from the public queue."""
+        read = [self._read_public(delivery) for delivery in deliveries]
+        known = await self._known(read)
+        return _steps(self._take_published(d, r, known) for d, r in zip(deliveries, read, strict=True))
+
+    async def returned(self, deliveries: Sequence[Delivery], *, from_lane: bool = False) -> list[Step]:
+        """Tasks from our own queues: retries, replays, what waited in a lane."""
+        read = [self._read_internal(delivery) for delivery in deliveries]
+        known = await self._known(read)
+        return _steps(
+            self._take_returned(d, r, known, from_lane=from_lane)
+            for d, r in zip(deliveries, read, strict=True)
+        )
+
+    def _read_public(self, delivery: Delivery) -> Read:
+        clock = self._desk.clock
+        limit = self._desk.policies.intake.max_body_bytes
+        read = admission.admit_public(
+            delivery, now_us=clock.utc_us(), new_id=clock.new_id, max_bytes=limit, names=self._desk.names
+        )
+        if isinstance(read, Refused):
+            return read
+        read = self._with_side_effects(read)
+        if read.envelope.side_effects and not admission.has_own_id(read.task, delivery):
+            return Refused(read.envelope, NEEDS_ID.reason, NEEDS_ID.error, read.body)
+        return read
+
+    def _read_internal(self, delivery: Delivery) -> Read:
+        clock = self._desk.clock
+        limit = self._desk.policies.intake.max_body_bytes
+        read = admission.admit_internal(delivery, now_us=clock.utc_us(), new_id=clock.new_id, max_bytes=limit)
+        return read if isinstance(read, Refused) else self._with_side_effects(read)
+
+    def _with_side_effects(self, read: Admitted) -> Admitted:
+        """A capability that declares side effects makes every task of it one with side effects."""
+        capability = read.envelope.capability
+        if read.envelope.side_effects or not self._desk.fleet.has_side_effects(capability):
+            return read
+        return replace(read, envelope=replace(read.envelope, side_effects=True))
+
+    async def _known(self, read: Sequence[Read]) -> dict[str, KnownTask]:
+        """What is known of these ids: the store's word, or our own memory where that is fresher."""
+        ids = list({item.envelope.task_id for item in read})
+        if not ids:
+            return {}
+        known = await self._store.known_tasks(ids)
+        ended = self._desk.hands.ended
+        for task_id in ids:
+            mine = ended.get(task_id)
+            if mine is not None and (task_id not in known or known[task_id].life <= mine.life):
+                known[task_id] = mine
+        return known
+
+    def _take_published(self, delivery: Delivery, read: Read, known: dict[str, KnownTask]) -> Step | None:
+        task_id = read.envelope.task_id
+        hands = self._desk.hands
+        in_hand = task_id in hands.waiting or task_id in hands.by_task or task_id in hands.closing
+        if isinstance(read, Refused):
+            return self._refuse(delivery, read, taken=in_hand or task_id in known)
+        recalled = None if in_hand else hands.recall(delivery, task_id)
+        if recalled is not None:
+            return self._binder.place(recalled.admitted, delivery, rows=recalled.rows)
+        flight = hands.of_task(task_id)
+        if flight is not None and delivery.redelivered:
+            again = self._dispatcher.sent_before(flight, read.envelope, delivery)
+            if again is not None:
+                return again
+        standing = (
+            UnderWay() if in_hand else standing_of_published(known.get(task_id), self._desk.clock.utc_us())
+        )
+        match standing:
+            case UnderWay():
+                return self._join(delivery, read)
+            case Remembered(told):
+                return self._answer_again(delivery, read, told)
+            case Fresh(life):
+                return self._begin(delivery, replace(read, envelope=replace(read.envelope, life=life)))
+
+    def _take_returned(
+        self, delivery: Delivery, read: Read, known: dict[str, KnownTask], *, from_lane: bool
+    ) -> Step | None:
+        if isinstance(read, Refused):
+            return self._refuse(delivery, read, taken=False)
+        envelope = read.envelope
+        hands = self._desk.hands
+        flight = hands.of_task(envelope.task_id)
+        if flight is not None and envelope.knows_end_of(flight.dispatch.dispatch_id):
+            self._dispatcher.release(flight.dispatch)  # settled by a router that stood in for us
+            flight = None
+        if flight is not None:
+            again = self._dispatcher.sent_before(flight, read.envelope, delivery)
+            if again is not None:
+                return again
+        if envelope.task_id in hands.waiting or flight is not None:
+            return self._let_go(delivery, envelope.task_id, "it is in hand already")
+        recalled = hands.recall(delivery, envelope.task_id)
+        if recalled is not None:
+            return self._binder.place(recalled.admitted, delivery, rows=recalled.rows)
+        if hands.closing.get(envelope.task_id, -1) >= envelope.life:
+            return self._let_go(delivery, envelope.task_id, "it ends in this very turn")
+        standing = standing_of_returned(envelope, known.get(envelope.task_id))
+        if isinstance(standing, StaleCopy):
+            return self._let_go(delivery, envelope.task_id, standing.why)
+        now_us = self._desk.clock.utc_us()
+        if envelope.not_before > now_us:
+            delay_s = (envelope.not_before - now_us) / MICROSECONDS
+            return Step(
+                [delivery], send=[retry_message(self._desk.names, envelope, read.body, delay_s, now_us)]
+            )
+        read = replace(read, envelope=replace(envelope, not_before=0))
+        return self._begin(delivery, read, from_lane=from_lane)
+
+    def _begin(self, delivery: Delivery, read: Admitted, *, from_lane: bool = False) -> Step | None:
+        self._desk.counts.admitted += 1
+        envelope = read.envelope
+        left_us = envelope.remaining_us(self._desk.clock.utc_us())
+        if left_us is not None and left_us <= 0:
+            error = "its deadline had passed before an agent could take it"
+            return self._desk.bury(
+                envelope, read.body, DeadLetterReason.EXPIRED, error, delivery=delivery, rows=[]
+            )
+        return self._binder.place(read, delivery, rows=[], from_lane=from_lane)
+
+    def _refuse(self, delivery: Delivery, read: Refused, *, taken: bool) -> Step:
+        """A dead letter. ``taken``: another task has that id, so this one, which is none, gets its own."""
+        envelope = read.envelope
+        if taken:
+            envelope = replace(envelope, task_id=self._desk.clock.new_id())
+        return self._desk.bury(envelope, read.body, read.reason, read.error, delivery=delivery, rows=[])
+
+    def _join(self, delivery: Delivery, read: Admitted) -> Step:
+        self._desk.counts.duplicates += 1
+        envelope = read.envelope
+        step = Step([delivery])
+        if envelope.reply_to:
+            now_us = self._desk.clock.utc_us()
+            joined = Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, now_us)
+            self._desk.hands.join(joined)
+            step.rows.append(joined)
+        return step
+
+    def _answer_again(self, delivery: Delivery, read: Admitted, told: bytes | None) -> Step:
+        self._desk.counts.duplicates += 1
+        envelope = read.envelope
+        step = Step([delivery])
+        if envelope.reply_to and told is not None:
+            step.offer.append(
+                self._desk.offer(envelope.task_id, envelope.reply_to, envelope.correlation_id, told)
+            )
+        return step
+
+    def _let_go(self, delivery: Delivery, task_id: str, why: str) -> Step:
+        self._desk.counts.stale_copies += 1
+        log.info("task %s: a copy is let go, %s", task_id, why)
+        return Step([delivery])
+
+
+def _steps(found: Iterable[Step | None]) -> list[Step]:
+    return [step for step in found if step is not None]

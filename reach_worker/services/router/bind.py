@@ -1,0 +1,152 @@
+"""BIND: give a task to an agent that has a free slot, or let it wait where it holds up nobody."""
+
+import logging
+from typing import Final
+
+from reach_worker.core import answer
+from reach_worker.core.admission import Admitted, ask_of
+from reach_worker.core.message import Delivery
+from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.routing import Chosen, Decision, PayloadRefused, Unmatched, Wait, plan
+from reach_worker.ports import Parked, Row
+from reach_worker.services.effects import Step
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.hands import Waiting
+from reach_worker.services.router.lanes import Lanes
+from reach_worker.services.router.messages import (
+    unmatched_message,
+)
+
+log = logging.getLogger(__name__)
+
+NOT_RECORDED: Final = "it has side effects, and the store does not take the record that must come first"
+
+
+class Binder:
+    """Plans, and turns each choice into what must be sent. Once ``closed`` (the router stops) it binds nothing more."""
+
+    def __init__(self, desk: Desk, dispatcher: Dispatcher, lanes: Lanes) -> None:
+        self._desk = desk
+        self._dispatcher = dispatcher
+        self._lanes = lanes
+        self.closed = False
+
+    # -- one task
+
+    def place(
+        self, admitted: Admitted, delivery: Delivery, *, rows: list[Row], from_lane: bool = False
+    ) -> Step | None:
+        """Find a place for a task: an agent, the window (``None``), unmatched or the dead letters."""
+        now = self._desk.clock.monotonic()
+        ask = ask_of(admitted, self._desk.tags)
+        decision = plan(ask, self._desk.fleet, self._desk.policies.routing, now)
+        waiting = Waiting(admitted, ask, delivery, now, "", rows)
+        match decision.choice:
+            case Chosen() if self.closed:
+                waiting.reason = "the router stops"
+            case Chosen() if not from_lane and self._queued_before(ask.capability):
+                waiting.reason = "others of its capability are ahead"
+            case Chosen() if self._may_be_sent(admitted, now):
+                return self._dispatcher.dispatch(waiting, decision, decision.choice, now)
+            case Chosen():
+                waiting.reason = NOT_RECORDED
+            case Wait(reason):
+                waiting.reason = reason
+            case Unmatched() | PayloadRefused():
+                return self._nobody(waiting, decision, decision.choice)
+        if from_lane:
+            return self._lanes.step_aside(waiting)
+        self._desk.hands.wait(waiting)
+        return None
+
+    # -- all that wait
+
+    def bind(self) -> list[Step]:
+        """Give what waits in the window to agents with free slots, oldest first."""
+        now = self._desk.clock.monotonic()
+        steps: list[Step] = []
+        free: dict[str, int] = {}
+        for waiting in list(self._desk.hands.waiting.values()):
+            capability = waiting.capability
+            if capability not in free:
+                free[capability] = self._desk.fleet.free_slots(capability, now)
+            if free[capability] <= 0 and self._desk.fleet.by_capability.get(capability):
+                continue
+            step = self._try(waiting, now)
+            if step is not None:
+                steps.append(step)
+                free[capability] -= 1
+        return steps
+
+    def expire(self) -> list[Step]:
+        """Bury what waits beyond its deadline."""
+        now_us = self._desk.clock.utc_us()
+        steps = []
+        for waiting in list(self._desk.hands.waiting.values()):
+            left_us = waiting.admitted.envelope.remaining_us(now_us)
+            if left_us is not None and left_us <= 0:
+                self._desk.hands.take(waiting.ask.task_id)
+                steps.append(
+                    self._bury(
+                        waiting, DeadLetterReason.EXPIRED, f"it waited until its deadline: {waiting.reason}"
+                    )
+                )
+        return steps
+
+    # -- inside
+
+    def _queued_before(self, capability: str) -> bool:
+        return self._lanes.depths.get(capability, 0) > 0 or self._desk.hands.waiting_for[capability] > 0
+
+    def _may_be_sent(self, admitted: Admitted, now: float) -> bool:
+        """What has side effects is recorded before it is sent: while the store takes nothing it waits."""
+        return not admitted.envelope.side_effects or self._desk.recording.admits(now)
+
+    def _try(self, waiting: Waiting, now: float) -> Step | None:
+        decision = plan(waiting.ask, self._desk.fleet, self._desk.policies.routing, now)
+        match decision.choice:
+            case Wait(reason):
+                waiting.reason = reason
+                return None
+            case Chosen() if not self._may_be_sent(waiting.admitted, now):
+                waiting.reason = NOT_RECORDED
+                return None
+            case Chosen() as chosen:
+                self._desk.hands.take(waiting.ask.task_id)
+                return self._dispatcher.dispatch(waiting, decision, chosen, now)
+            case Unmatched() | PayloadRefused() as nobody:
+                self._desk.hands.take(waiting.ask.task_id)
+                return self._nobody(waiting, decision, nobody)
+
+    def _nobody(self, waiting: Waiting, decision: Decision, choice: Unmatched | PayloadRefused) -> Step:
+        decision_id = self._desk.clock.new_id()
+        envelope = waiting.admitted.envelope
+        waiting.rows.append(self._dispatcher.decided(decision_id, envelope, decision))
+        if isinstance(choice, PayloadRefused):
+            return self._bury(waiting, DeadLetterReason.PAYLOAD_REFUSED, choice.reason)
+        return self._park(waiting, decision, decision_id, choice.reason)
+
+    def _bury(self, waiting: Waiting, reason: DeadLetterReason, error: str) -> Step:
+        admitted = waiting.admitted
+        return self._desk.bury(
+            admitted.envelope, admitted.body, reason, error, delivery=waiting.delivery, rows=waiting.rows
+        )
+
+    def _park(self, waiting: Waiting, decision: Decision, decision_id: str, reason: str) -> Step:
+        desk, envelope = self._desk, waiting.admitted.envelope
+        desk.hands.closing[envelope.task_id] = envelope.life
+        step = Step([waiting.delivery])
+        step.send.append(
+            unmatched_message(
+                desk.names, envelope, waiting.admitted.body, reason, decision.as_dict(), decision_id
+            )
+        )
+        step.rows = [
+            desk.accepted(envelope), *waiting.rows, Parked(envelope.task_id, envelope.life, reason, desk.clock.utc_us())
+        ]  # fmt: skip
+        if envelope.reply_to:
+            told = answer.unmatched(envelope, reason)
+            step.offer.append(desk.offer(envelope.task_id, envelope.reply_to, envelope.correlation_id, told))
+        desk.counts.unmatched += 1
+        return step

@@ -1,0 +1,170 @@
+"""What the router's three steps share: who it is, its policies, its fleet, its hands."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from reach_worker.core import answer
+from reach_worker.core.backoff import RetryPolicy
+from reach_worker.core.duplicates import KnownTask, TaskState
+from reach_worker.core.envelope import Envelope
+from reach_worker.core.fleet import Fleet
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.names import Names
+from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.recovery import MICROSECONDS, IdempotencyPolicy, TimeoutPolicy
+from reach_worker.core.tags import TagTable
+from reach_worker.core.token_bucket import IntakePolicy
+from reach_worker.ports import Accepted, AnswerLost, Clock, Ended, Row
+from reach_worker.services.effects import Step
+from reach_worker.services.router.hands import Hands
+from reach_worker.services.router.messages import answer_message, dead_letter_message
+
+RECORD_AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RouterPolicies:
+    """The router's share of the settings."""
+
+    intake: IntakePolicy = field(default_factory=IntakePolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeouts: TimeoutPolicy = field(default_factory=TimeoutPolicy)
+    idempotency: IdempotencyPolicy = field(default_factory=IdempotencyPolicy)
+    routing: RoutingPolicy = field(default_factory=RoutingPolicy)
+    hold_s: float = 30.0
+    grace_s: float = 20.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What this process did, for its log and status."""
+
+    admitted: int = 0
+    dispatched: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    dead_letters: int = 0
+    unmatched: int = 0
+    spilled: int = 0
+    duplicates: int = 0
+    stale_outcomes: int = 0
+    stale_copies: int = 0
+
+
+@dataclass(slots=True)
+class Recording:
+    """Whether the store takes what is recorded. Times are monotonic seconds.
+
+    A task with side effects is recorded before it is sent. While the store takes nothing such tasks wait, but for
+    one now and then that tries.
+    """
+
+    away: bool = False
+    try_at: float = 0.0
+
+    def admits(self, now: float) -> bool:
+        """One more may be recorded first now."""
+        if self.away and now < self.try_at:
+            return False
+        self.try_at = now + RECORD_AGAIN_S
+        return True
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where the three steps meet."""
+
+    router_id: str
+    names: Names
+    clock: Clock
+    policies: RouterPolicies
+    fleet: Fleet
+    tags: TagTable
+    hands: Hands = field(default_factory=Hands)
+    recording: Recording = field(default_factory=Recording)
+    counts: Counts = field(default_factory=Counts)
+
+    def accepted(self, envelope: Envelope) -> Row:
+        """The row that says that the router has taken the task."""
+        return Accepted(
+            task_id=envelope.task_id,
+            life=envelope.life,
+            flow_id=envelope.flow_id,
+            capability=envelope.capability,
+            caller=envelope.caller,
+            router=self.router_id,
+            first_seen=envelope.first_seen,
+        )
+
+    def bury(
+        self,
+        envelope: Envelope,
+        body: bytes,
+        reason: DeadLetterReason,
+        error: str,
+        *,
+        delivery: Delivery | None,
+        rows: list[Row],
+    ) -> Step:
+        """A dead letter: to the dlq, its end recorded, its callers told."""
+        now_us = self.clock.utc_us()
+        step = self.end(
+            envelope,
+            TaskState.DEAD_LETTER,
+            answer.dead_letter(envelope, reason, error),
+            delivery=delivery,
+            rows=[self.accepted(envelope), *rows],
+            reason=reason,
+            error=error,
+        )
+        step.send.append(dead_letter_message(self.names, envelope, body, reason, error, now_us))
+        self.counts.dead_letters += 1
+        return step
+
+    def end(
+        self,
+        envelope: Envelope,
+        state: TaskState,
+        told: bytes,
+        *,
+        delivery: Delivery | None,
+        rows: list[Row],
+        reason: DeadLetterReason | None = None,
+        error: str = "",
+    ) -> Step:
+        """The one end of a task's life: recorded, remembered, answered."""
+        now_us = self.clock.utc_us()
+        self.hands.closing[envelope.task_id] = envelope.life
+        remember_until = now_us + self._memory_us(envelope, now_us)
+        ended = Ended(envelope.task_id, envelope.life, state, reason, error, now_us, remember_until, told)
+        known = KnownTask(
+            envelope.task_id,
+            envelope.life,
+            state,
+            self.router_id,
+            None,
+            len(envelope.attempts),
+            remember_until,
+            told,
+            outcome_unknown=reason is DeadLetterReason.OUTCOME_UNKNOWN,
+        )
+        step = Step(acks=[delivery] if delivery else [], rows=[*rows, ended], ended=(envelope.task_id, told))
+        step.done = lambda: self.hands.end(known)
+        if envelope.reply_to:
+            step.offer.append(self.offer(envelope.task_id, envelope.reply_to, envelope.correlation_id, told))
+        return step
+
+    def offer(
+        self, task_id: str, reply_to: str, correlation_id: str | None, told: bytes
+    ) -> tuple[Message, Row]:
+        """An answer, and what is recorded where nobody listens any more."""
+        return answer_message(reply_to, correlation_id, told), AnswerLost(
+            task_id, reply_to, self.clock.utc_us()
+        )
+
+    def _memory_us(self, envelope: Envelope, now_us: int) -> int:
+        policy = self.policies.idempotency
+        took_s = (now_us - envelope.first_seen) / MICROSECONDS
+        window_s = policy.long_window_s if took_s > policy.long_task_s else policy.window_s
+        return int(window_s * MICROSECONDS)

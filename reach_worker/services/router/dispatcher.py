@@ -1,0 +1,186 @@
+"""Sending a task to its agent: the lease, the message, the rows, and what happens when it does not go out."""
+
+from reach_worker.core.admission import ask_of
+from reach_worker.core.breaker import Admits
+from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.envelope import Envelope
+from reach_worker.core.message import Delivery
+from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
+from reach_worker.core.routing import Chosen, Decision
+from reach_worker.core.slots import Lease
+from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing
+from reach_worker.services.effects import Step
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.hands import InFlight, Waiting
+from reach_worker.services.router.messages import dispatch_message
+
+
+class Dispatcher:
+    """Sends what was bound. ``missing_queues``: queues that a message did not find; they are to be declared."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.missing_queues: set[str] = set()
+
+    def sent_before(self, flight: InFlight, envelope: Envelope, delivery: Delivery) -> Step | None:
+        """The message behind a dispatch came again: was the dispatch sent?
+
+        If that is not certain, that same dispatch is sent again, not another one. ``None`` if it is known to
+        be out. With side effects it is recorded before it is sent, so after a restart nobody can tell: a
+        person has to.
+        """
+        if flight.admitted is None and envelope.side_effects:
+            dispatch = flight.dispatch
+            error = f"the router stopped while it sent this task to {dispatch.agent_id}: it may have run"
+            self.release(dispatch)
+            return self._desk.bury(
+                envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
+            )
+        if not flight.uncertain or flight.admitted is None:
+            return None
+        waiting = Waiting(flight.admitted, ask_of(flight.admitted, self._desk.tags), delivery, 0.0, "")
+        return self._send(waiting, flight)
+
+    def dispatch(self, waiting: Waiting, decision: Decision, chosen: Chosen, now: float) -> Step:
+        """Send a task to the agent that was chosen for it, at ``now`` (monotonic seconds)."""
+        desk = self._desk
+        clock, now_us = desk.clock, desk.clock.utc_us()
+        envelope = waiting.admitted.envelope
+        dispatch = Dispatch(
+            envelope=envelope,
+            dispatch_id=clock.new_id(),
+            decision_id=clock.new_id(),
+            agent_id=chosen.agent_id,
+            owner=desk.router_id,
+            dispatched_at=now_us,
+            start_by=now_us + int(desk.policies.timeouts.pickup_s * MICROSECONDS),
+            timeout_ms=self._timeout_ms(envelope, chosen.agent_id, now_us),
+        )
+        self._lease(dispatch, len(waiting.admitted.body), now)
+        flight = InFlight(dispatch, waiting.admitted)
+        desk.hands.send(flight)
+        flight.rows = [
+            desk.accepted(envelope),
+            *waiting.rows,
+            self.decided(dispatch.decision_id, envelope, decision, at=now_us),
+            self._dispatched(dispatch),
+        ]
+        return self._send(waiting, flight)
+
+    def _send(self, waiting: Waiting, flight: InFlight) -> Step:
+        dispatch = flight.dispatch
+        step = Step([waiting.delivery])
+        step.send.append(
+            dispatch_message(
+                self._desk.names, dispatch, waiting.admitted.body, self._desk.policies.timeouts.pickup_s
+            )
+        )
+        if dispatch.envelope.side_effects:
+            step.before = flight.rows
+        else:
+            step.rows = flight.rows
+        step.undo = lambda worst: self._unsent(waiting, flight, worst)
+        step.done = lambda: self._sent(flight)
+        return step
+
+    def _sent(self, flight: InFlight) -> None:
+        flight.uncertain = False
+        flight.rows = []
+        self._desk.counts.dispatched += 1
+        if flight.dispatch.envelope.next_attempt > 1:
+            self._desk.counts.retried += 1
+
+    def _unsent(self, waiting: Waiting, flight: InFlight, worst: Sent) -> None:
+        """A dispatch that did not go out. Where that is not certain it is kept, and sent again when its task returns."""
+        if worst is Sent.UNCERTAIN:
+            flight.uncertain = True
+            return
+        dispatch = flight.dispatch
+        self.release(dispatch)
+        if worst is Sent.UNROUTABLE:
+            self.missing_queues.add(self._desk.names.agent(dispatch.agent_id))
+        waiting.reason = f"the broker did not take it for {dispatch.agent_id}: {worst.value}"
+        if dispatch.envelope.side_effects:
+            waiting.rows = [self._never_sent(dispatch, waiting.reason)]
+        self._desk.hands.wait(waiting, first=True)
+
+    def release(self, dispatch: Dispatch) -> None:
+        self._desk.fleet.leases.release(dispatch.dispatch_id)
+        self._desk.hands.land(dispatch.dispatch_id)
+        agent = self._desk.fleet.agents.get(dispatch.agent_id)
+        if agent is not None:
+            agent.breaker.released(dispatch.dispatch_id)
+
+    def _lease(self, dispatch: Dispatch, size: int, now: float) -> None:
+        timeouts = self._desk.policies.timeouts
+        agent = self._desk.fleet.agents[dispatch.agent_id]
+        admits = agent.breaker.admits(now)
+        probe = isinstance(admits, Admits) and admits.probe
+        if probe:
+            agent.breaker.take_probe(dispatch.dispatch_id, now)
+        self._desk.fleet.leases.add(
+            Lease(
+                dispatch_id=dispatch.dispatch_id,
+                agent_id=dispatch.agent_id,
+                task_id=dispatch.envelope.task_id,
+                since=now,
+                backstop_at=now + timeouts.pickup_s + dispatch.timeout_ms / 1000 + timeouts.backstop_s,
+                size=size,
+                probe=probe,
+            )
+        )
+
+    def _timeout_ms(self, envelope: Envelope, agent_id: str, now_us: int) -> int:
+        left_us = envelope.remaining_us(now_us)
+        capability = self._desk.fleet.agents[agent_id].manifest.capability(envelope.capability)
+        return attempt_timeout_ms(
+            capability.timeout_ms if capability else None,
+            self._desk.fleet.record.of(agent_id, envelope.capability),
+            self._desk.policies.timeouts,
+            remaining_ms=None if left_us is None else left_us // 1000,
+        )
+
+    def decided(
+        self, decision_id: str, envelope: Envelope, decision: Decision, *, at: int | None = None
+    ) -> Row:
+        return Decided(
+            decision_id=decision_id,
+            task_id=envelope.task_id,
+            life=envelope.life,
+            attempt=envelope.next_attempt,
+            at=self._desk.clock.utc_us() if at is None else at,
+            router=self._desk.router_id,
+            decision=decision.as_dict(),
+        )
+
+    def _never_sent(self, dispatch: Dispatch, why: str) -> Row:
+        """The end of a dispatch that was recorded first and then not sent."""
+        return OutcomeSeen(
+            dispatch_id=dispatch.dispatch_id,
+            task_id=dispatch.envelope.task_id,
+            life=dispatch.envelope.life,
+            attempt=dispatch.envelope.next_attempt,
+            agent_id=dispatch.agent_id,
+            capability=dispatch.envelope.capability,
+            instance_id="",
+            outcome=OutcomeClass.RELEASED,
+            message=why,
+            at=self._desk.clock.utc_us(),
+            duration_ms=None,
+            standing=Standing.CURRENT,
+        )
+
+    def _dispatched(self, dispatch: Dispatch) -> Row:
+        envelope = dispatch.envelope
+        return Dispatched(
+            dispatch_id=dispatch.dispatch_id,
+            task_id=envelope.task_id,
+            life=envelope.life,
+            attempt=envelope.next_attempt,
+            agent_id=dispatch.agent_id,
+            capability=envelope.capability,
+            decision_id=dispatch.decision_id,
+            router=dispatch.owner,
+            at=dispatch.dispatched_at,
+        )

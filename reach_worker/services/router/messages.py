@@ -1,0 +1,84 @@
+"""The messages a router sends, each built from what it carries."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from reach_worker.core.answer import JSON
+from reach_worker.core.backoff import rung_ms
+from reach_worker.core.dead_letter import DIED_AT, ERROR, REASON
+from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.envelope import NOT_BEFORE, Envelope
+from reach_worker.core.message import Message
+from reach_worker.core.names import Names
+from reach_worker.core.outcome import DeadLetterReason, cut
+
+DECISION_JSON: Final = "x-reach-decision-json"
+DECISION_LIMIT: Final = 16 * 1024
+MICROSECONDS: Final = 1_000_000
+
+
+def dispatch_message(names: Names, dispatch: Dispatch, body: bytes, pickup_s: float) -> Message:
+    """A task on its way to an agent. The correlation id is the dispatch id: an agent that only echoes it is enough."""
+    return Message(
+        routing_key=names.agent(dispatch.agent_id),
+        body=body,
+        headers=dispatch.headers(),
+        correlation_id=dispatch.dispatch_id,
+        reply_to=names.outcomes(dispatch.owner),
+        content_type=dispatch.envelope.content_type or JSON,
+        expiration_ms=int(pickup_s * 1000),
+    )
+
+
+def retry_message(names: Names, envelope: Envelope, body: bytes, delay_s: float, now_us: int) -> Message:
+    """A task that waits on a rung of the retry ladder."""
+    headers = {**envelope.headers(), NOT_BEFORE: now_us + int(delay_s * MICROSECONDS)}
+    return Message(names.retry(rung_ms(delay_s)), body, headers, content_type=envelope.content_type or JSON)
+
+
+def lane_message(names: Names, envelope: Envelope, body: bytes, now_us: int) -> Message:
+    """A task that waits for a slot, until its deadline if it has one."""
+    left_us = envelope.remaining_us(now_us)
+    return Message(
+        names.lane(envelope.capability),
+        body,
+        envelope.headers(),
+        content_type=envelope.content_type or JSON,
+        expiration_ms=None if left_us is None else max(0, math.ceil(left_us / 1000)),
+    )
+
+
+def returned_message(names: Names, envelope: Envelope, body: bytes) -> Message:
+    """A task handed back to the routers, with nothing changed."""
+    return Message(names.returns, body, envelope.headers(), content_type=envelope.content_type or JSON)
+
+
+def dead_letter_message(
+    names: Names, envelope: Envelope, body: bytes, reason: DeadLetterReason, error: str, now_us: int
+) -> Message:
+    """A task that will not be tried again, as it was received, with its history."""
+    headers = {**envelope.headers(), REASON: reason.value, ERROR: cut(error, 2000), DIED_AT: now_us}
+    return Message(names.dlq, body, headers, content_type=envelope.content_type or JSON)
+
+
+def unmatched_message(
+    names: Names, envelope: Envelope, body: bytes, reason: str, decision: Mapping[str, Any], decision_id: str
+) -> Message:
+    """A task that no agent may take, with its whole decision."""
+    headers: dict[str, str | int] = {
+        **envelope.headers(),
+        ERROR: cut(reason, 2000),
+        "x-reach-decision": decision_id,
+    }
+    shown = orjson.dumps(decision)
+    if len(shown) <= DECISION_LIMIT:
+        headers[DECISION_JSON] = shown.decode()
+    return Message(names.unmatched, body, headers, content_type=envelope.content_type or JSON)
+
+
+def answer_message(reply_to: str, correlation_id: str | None, body: bytes) -> Message:
+    """An answer to a caller. None of our headers travel on it."""
+    return Message(reply_to, body, correlation_id=correlation_id, content_type=JSON)

@@ -1,0 +1,333 @@
+"""SETTLE: what an outcome means for its agent and for its task: done, again, or never again."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from reach_worker.core import answer
+from reach_worker.core.admission import Admitted
+from reach_worker.core.dispatch import (
+    OUTCOME,
+    STARTED_NOTE,
+    Dispatch,
+    dispatch_from,
+    outcome_from,
+)
+from reach_worker.core.duplicates import KnownTask, TaskState, why_not_current
+from reach_worker.core.envelope import BadHeaders, Envelope
+from reach_worker.core.message import Delivery
+from reach_worker.core.outcome import (
+    Attempt,
+    DeadLetterReason,
+    Outcome,
+    OutcomeClass,
+    cut,
+)
+from reach_worker.core.recovery import (
+    MICROSECONDS,
+    Bury,
+    Cancelled,
+    Done,
+    TryAgain,
+    next_step,
+)
+from reach_worker.core.slots import Lease
+from reach_worker.core.task import Refusal, decode_task
+from reach_worker.ports import KnownDispatch, OutcomeSeen, Row, Sent, Standing, Started, Store
+from reach_worker.services.effects import Step
+from reach_worker.services.router.bind import Binder
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.hands import InFlight
+from reach_worker.services.router.judge import AgentJudge
+from reach_worker.services.router.messages import dead_letter_message, retry_message
+from reach_worker.services.router.told import Told, found_out
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 2.0
+
+
+class Settlement:
+    """Takes outcomes, from agents or found out by the router itself."""
+
+    def __init__(
+        self, desk: Desk, binder: Binder, dispatcher: Dispatcher, judge: AgentJudge, store: Store
+    ) -> None:
+        self._desk = desk
+        self._binder = binder
+        self._dispatcher = dispatcher
+        self._judge = judge
+        self._store = store
+
+    async def settle(self, deliveries: Sequence[Delivery]) -> list[Step]:
+        """Outcome messages, from our own queue or from one that we stand by for."""
+        steps: list[Step] = []
+        told: list[Told] = []
+        for delivery in deliveries:
+            read = self._read(delivery)
+            if isinstance(read, Told):
+                told.append(read)
+            else:
+                steps.append(read)
+        return [*steps, *await self.conclude(told)]
+
+    async def conclude(self, told: Sequence[Told]) -> list[Step]:
+        """Act on outcomes, each if it is of its task's current dispatch; record the others as stale."""
+        in_flight = self._desk.hands.in_flight
+        unsure = [t for t in told if t.delivery is None or t.dispatch.dispatch_id not in in_flight]
+        dispatches: dict[str, KnownDispatch] = {}
+        tasks: dict[str, KnownTask] = {}
+        if unsure:
+            dispatches = await self._store.known_dispatches([t.dispatch.dispatch_id for t in unsure])
+            tasks = await self._store.known_tasks(list({t.dispatch.envelope.task_id for t in unsure}))
+        found = (self._one(t, dispatches, tasks) for t in told)
+        return [step for step in found if step is not None]
+
+    def overdue(self) -> list[Told]:
+        """Dispatches of which nothing was heard for longer than their agent may take: the router's own clock decides."""
+        now, now_us = self._desk.clock.monotonic(), self._desk.clock.utc_us()
+        found = []
+        for lease in list(self._desk.fleet.leases.by_dispatch.values()):
+            flight = self._desk.hands.in_flight.get(lease.dispatch_id)
+            if now < lease.backstop_at or flight is None:
+                continue
+            if flight.admitted is None:
+                self._desk.fleet.leases.release(lease.dispatch_id)
+                self._desk.hands.land(lease.dispatch_id)
+                continue
+            waited_s = (now_us - flight.dispatch.dispatched_at) / MICROSECONDS
+            error = f"no word from {lease.agent_id} for {waited_s:.0f} s"
+            found.append(
+                Told(
+                    flight.dispatch,
+                    found_out(flight.dispatch, OutcomeClass.TIMEOUT, error, started=True),
+                    None,
+                )
+            )
+        return found
+
+    # -- reading
+
+    def _read(self, delivery: Delivery) -> Told | Step:
+        dispatch = dispatch_from(delivery.headers)
+        if isinstance(dispatch, BadHeaders):
+            return self._unreadable(delivery, dispatch.error)
+        if delivery.headers.get(OUTCOME) == STARTED_NOTE:
+            return self._started(dispatch, delivery)
+        outcome = outcome_from(delivery.headers, dispatch)
+        if isinstance(outcome, BadHeaders):
+            return self._unreadable(delivery, outcome.error)
+        return Told(dispatch, outcome, delivery)
+
+    def _unreadable(self, delivery: Delivery, error: str) -> Step:
+        """Kept for a person, marked as an outcome so that it is never replayed as a task."""
+        now_us = self._desk.clock.utc_us()
+        envelope = Envelope(self._desk.clock.new_id(), "", "", "", now_us)
+        letter = dead_letter_message(
+            self._desk.names,
+            envelope,
+            delivery.body,
+            DeadLetterReason.INVALID,
+            f"an outcome: {error}",
+            now_us,
+        )
+        log.error("an outcome cannot be read: %s", error)
+        return Step([delivery], send=[replace(letter, headers={**letter.headers, OUTCOME: "unreadable"})])
+
+    def _started(self, dispatch: Dispatch, delivery: Delivery) -> Step:
+        flight = self._desk.hands.in_flight.get(dispatch.dispatch_id)
+        if flight is not None:
+            flight.started = True
+        return Step([delivery], rows=[Started(dispatch.dispatch_id, self._desk.clock.utc_us())])
+
+    # -- current or stale
+
+    def _one(
+        self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask]
+    ) -> Step | None:
+        hands = self._desk.hands
+        dispatch_id, task_id = told.dispatch.dispatch_id, told.dispatch.envelope.task_id
+        again = self._sent_again(told)
+        if again is not None:
+            return again
+        flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
+        ended = hands.ended.get(task_id) or tasks.get(task_id)
+        if flight is not None and told.delivery is not None:
+            return self._act(told, flight, known)
+        why = self._why_stale(told.dispatch, known, ended)
+        if why is None:
+            return self._act(told, flight, known)
+        if flight is not None:
+            self._dispatcher.release(flight.dispatch)
+        if told.outcome.outcome is OutcomeClass.SUCCEEDED and ended is not None and ended.outcome_unknown:
+            return self._resolved(told, why)
+        return self._stale(told, why)
+
+    def _sent_again(self, told: Told) -> Step | None:
+        """An outcome led to another dispatch, came again, and nobody knows whether that dispatch was sent."""
+        other = self._desk.hands.of_task(told.dispatch.envelope.task_id)
+        if other is None or told.delivery is None or not other.uncertain:
+            return None
+        if other.dispatch.dispatch_id == told.dispatch.dispatch_id:
+            return None
+        return self._dispatcher.sent_before(other, told.dispatch.envelope, told.delivery)
+
+    def _why_stale(
+        self, dispatch: Dispatch, known: KnownDispatch | None, task: KnownTask | None
+    ) -> str | None:
+        """Why a dispatch is not its task's current one, by what we and the store know; ``None`` if it is."""
+        hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        if dispatch.dispatch_id in hands.settling:
+            return "it is settled in this very turn"
+        if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
+            return "it was settled before"
+        if (
+            task_id in hands.waiting
+            or hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
+        ):
+            return "the task was routed again since"
+        return why_not_current(dispatch.envelope, dispatch.dispatch_id, task, recorded=known is not None)
+
+    def _stale(self, told: Told, why: str) -> Step:
+        self._desk.counts.stale_outcomes += 1
+        log.info("stale outcome of dispatch %s: %s", told.dispatch.dispatch_id, why)
+        return Step([told.delivery], rows=[self._seen_late(told, why)]) if told.delivery else Step()
+
+    def _resolved(self, told: Told, why: str) -> Step:
+        """Nobody knew how it had gone, so it became a dead letter; now it is known that it went well."""
+        envelope, delivery = told.dispatch.envelope, told.delivery
+        log.info("task %s had an unknown outcome, and has succeeded", envelope.task_id)
+        body = delivery.body if delivery is not None else b""
+        told_caller = answer.succeeded(envelope, told.dispatch.agent_id, envelope.next_attempt, body)
+        return self._desk.end(
+            envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=[self._seen_late(told, why)]
+        )
+
+    def _seen_late(self, told: Told, why: str) -> OutcomeSeen:
+        row = self._seen(told.dispatch, told.outcome, Standing.STALE)
+        return replace(row, message=cut(f"{why}; {row.message}"))
+
+    # -- acting
+
+    def _act(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Step | None:
+        dispatch, outcome = told.dispatch, told.outcome
+        began = flight.started if flight is not None else outcome.crashed
+        if began or (known is not None and known.started):
+            outcome = replace(outcome, started=True)
+        lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
+        self._desk.hands.land(dispatch.dispatch_id)
+        self._desk.hands.settling.add(dispatch.dispatch_id)
+        rows: list[Row] = [
+            *(flight.rows if flight is not None else []),
+            self._seen(dispatch, outcome, Standing.CURRENT),
+            *self._judge.judge(dispatch, outcome),
+        ]
+        attempt = self._attempt(dispatch, outcome)
+        step = next_step(
+            dispatch.envelope,
+            attempt,
+            outcome,
+            policy=self._desk.policies.retry,
+            draw=self._desk.clock.draw(),
+        )
+        effect = self._effect(step, told, flight, attempt, rows)
+        if effect is not None:
+            effect.done = self._after(effect.done, dispatch.dispatch_id)
+            if told.delivery is None and flight is not None and lease is not None:
+                effect.undo = self._back_in_flight(flight, lease)
+        return effect
+
+    def _back_in_flight(self, flight: InFlight, lease: Lease) -> Callable[[Sent], None]:
+        """No message stands behind what the router found out itself: it is found out again a little later."""
+
+        def back(_worst: Sent) -> None:
+            self._desk.hands.send(flight)
+            again_at = self._desk.clock.monotonic() + AGAIN_S
+            self._desk.fleet.leases.add(replace(lease, backstop_at=again_at))
+
+        return back
+
+    def _after(self, done: Callable[[], None], dispatch_id: str) -> Callable[[], None]:
+        def both() -> None:
+            self._desk.hands.settle(dispatch_id)
+            done()
+
+        return both
+
+    def _effect(
+        self,
+        step: Done | TryAgain | Bury | Cancelled,
+        told: Told,
+        flight: InFlight | None,
+        attempt: Attempt,
+        rows: list[Row],
+    ) -> Step | None:
+        desk, delivery = self._desk, told.delivery
+        match step:
+            case Done():
+                desk.counts.succeeded += 1
+                envelope, body = told.dispatch.envelope, delivery.body if delivery else b""
+                told_caller = answer.succeeded(envelope, attempt.agent_id, attempt.number, body)
+                return desk.end(envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=rows)
+            case Cancelled(envelope):
+                return desk.end(
+                    envelope, TaskState.CANCELLED, answer.cancelled(envelope), delivery=delivery, rows=rows
+                )
+            case Bury(envelope, reason, error):
+                body = self._body(told, flight)
+                return desk.bury(envelope, body, reason, error, delivery=delivery, rows=rows)
+            case TryAgain(envelope, delay_s) if delay_s > 0:
+                now_us = desk.clock.utc_us()
+                message = retry_message(desk.names, envelope, self._body(told, flight), delay_s, now_us)
+                return Step([delivery] if delivery else [], send=[message], rows=rows)
+            case TryAgain(envelope, _):
+                return self._route_on(envelope, told, flight, rows)
+
+    def _route_on(
+        self, envelope: Envelope, told: Told, flight: InFlight | None, rows: list[Row]
+    ) -> Step | None:
+        body = self._body(told, flight)
+        task = decode_task(body, max_bytes=self._desk.policies.intake.max_body_bytes)
+        if isinstance(task, Refusal):
+            return self._desk.bury(envelope, body, task.reason, task.error, delivery=told.delivery, rows=rows)
+        if told.delivery is None:
+            message = retry_message(self._desk.names, envelope, body, 0.0, self._desk.clock.utc_us())
+            return Step(send=[message], rows=rows)
+        return self._binder.place(Admitted(envelope, task, body), told.delivery, rows=rows)
+
+    def _body(self, told: Told, flight: InFlight | None) -> bytes:
+        """The task's own body: every outcome but a success carries it; else we hold it."""
+        if told.delivery is not None:
+            return told.delivery.body
+        return flight.admitted.body if flight is not None and flight.admitted is not None else b""
+
+    def _attempt(self, dispatch: Dispatch, outcome: Outcome) -> Attempt:
+        return Attempt(
+            number=dispatch.envelope.next_attempt,
+            agent_id=dispatch.agent_id,
+            dispatch_id=dispatch.dispatch_id,
+            decision_id=dispatch.decision_id,
+            outcome=outcome.outcome,
+            message=cut(outcome.message),
+            dispatched_at=dispatch.dispatched_at,
+            ended_at=self._desk.clock.utc_us(),
+        )
+
+    def _seen(self, dispatch: Dispatch, outcome: Outcome, standing: Standing) -> OutcomeSeen:
+        envelope = dispatch.envelope
+        return OutcomeSeen(
+            dispatch_id=dispatch.dispatch_id,
+            task_id=envelope.task_id,
+            life=envelope.life,
+            attempt=envelope.next_attempt,
+            agent_id=dispatch.agent_id,
+            capability=envelope.capability,
+            instance_id=outcome.instance_id,
+            outcome=outcome.outcome,
+            message=cut(outcome.message),
+            at=self._desk.clock.utc_us(),
+            duration_ms=outcome.duration_ms,
+            standing=standing,
+        )

@@ -1,0 +1,73 @@
+"""Outcomes as they reach the router: told by an agent, or found out because a dispatch came back without one."""
+
+from dataclasses import dataclass, replace
+
+from reach_worker.core.dispatch import Dispatch, outcome_headers
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.services.effects import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An outcome and the message that brought it (``None``: the router found out by itself)."""
+
+    dispatch: Dispatch
+    outcome: Outcome
+    delivery: Delivery | None
+
+
+def found_out(
+    dispatch: Dispatch, kind: OutcomeClass, message: str, *, started: bool = False, crashed: bool = False
+) -> Outcome:
+    """An outcome that the router found out by itself."""
+    return Outcome(
+        dispatch.dispatch_id,
+        dispatch.envelope.task_id,
+        dispatch.agent_id,
+        instance_id="",
+        outcome=kind,
+        message=message,
+        started=started,
+        crashed=crashed,
+    )
+
+
+def came_back(dispatch: Dispatch, delivery: Delivery, *, was_running: bool) -> Told:
+    """A dispatch that came back without an outcome: not picked up in time, crash-looping, or taken back.
+
+    What the broker says of a message (``x-death``) tells a crash loop from one that simply waited too long. One that
+    may have killed its process, or only waited beside one that did, costs no attempt the first time: from then on it
+    runs alone and says so before, so that the next crash is its own.
+    """
+    if _death_reason(delivery) == "delivery_limit":
+        error = f"its instance of {dispatch.agent_id} died with it again and again"
+        return Told(dispatch, found_out(dispatch, OutcomeClass.UNAVAILABLE, error, crashed=True), delivery)
+    if was_running:
+        error = f"its instance of {dispatch.agent_id} died while it ran"
+        return Told(
+            dispatch,
+            found_out(dispatch, OutcomeClass.UNAVAILABLE, error, started=True, crashed=True),
+            delivery,
+        )
+    error = f"not picked up by {dispatch.agent_id}"
+    if delivery.redelivered:
+        error = f"its instance of {dispatch.agent_id} went away before it said that it ran this"
+        envelope = dispatch.envelope
+        dispatch = replace(dispatch, envelope=replace(envelope, crashes=envelope.crashes + 1))
+    return Told(dispatch, found_out(dispatch, OutcomeClass.RELEASED, error), delivery)
+
+
+def _death_reason(delivery: Delivery) -> str:
+    deaths = delivery.headers.get("x-death")
+    first = deaths[0] if isinstance(deaths, list) and deaths else {}
+    reason = first.get("reason") if isinstance(first, dict) else None
+    return reason if isinstance(reason, str) else ""
+
+
+def forward(told: Told, queue: str) -> Step:
+    """What came back but belongs to another router goes to its outcomes queue: only the owner binds it again."""
+    if told.delivery is None:
+        return Step()
+    headers = outcome_headers(told.delivery.headers, told.outcome)
+    return Step([told.delivery], send=[Message(queue, told.delivery.body, headers)])

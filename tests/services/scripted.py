@@ -1,0 +1,195 @@
+"""An agent that does what a test tells it: it takes dispatches, holds them, and answers by script."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from reach_worker.core.announcement import WHO, beat_body, manifest_key, presence_key
+from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
+from reach_worker.core.document import Document
+from reach_worker.core.manifest import Manifest, manifest_from
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.core.presence import Heartbeat
+from reach_worker.core.tags import TagTable
+from reach_worker.testing import MemoryBroker, MemoryBus
+
+BEAT_S = 3.0
+
+
+def manifest(agent_id: str, *capabilities: str, slots: int = 1, **fields: Any) -> Manifest:
+    """A manifest; ``fields`` beginning with ``capability_`` go to every capability."""
+    own = {name: value for name, value in fields.items() if not name.startswith("capability_")}
+    each = {name.removeprefix("capability_"): value for name, value in fields.items() if name not in own}
+    data = {
+        "id": agent_id,
+        "mutually_exclusive_tags": [],
+        "max_concurrency": slots,
+        "capabilities": [{"id": name, **each} for name in capabilities or ("text.echo",)],
+        **own,
+    }
+    return manifest_from(Document(data), tags=TagTable({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A dispatch that the agent has."""
+
+    dispatch: Dispatch
+    delivery: Delivery
+
+    @property
+    def task_id(self) -> str:
+        return self.dispatch.envelope.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How the agent is to end a dispatch."""
+
+    kind: OutcomeClass = OutcomeClass.SUCCEEDED
+    message: str = ""
+    result: bytes = b'{"said": "done"}'
+    retry_after_ms: int | None = None
+    started: bool = True
+    duration_ms: float | None = 5.0
+
+
+Script = Callable[[Work], Reply | None]
+
+
+@dataclass(repr=False)
+class ScriptedAgent:
+    """One instance of an agent. ``script`` decides on each dispatch; ``None`` leaves it in ``held``.
+
+    ``ran``: how often it was told to run each task, a redelivery included.
+    """
+
+    broker: MemoryBroker
+    manifest: Manifest
+    script: Script = lambda _: None
+    instance_id: str = "1"
+    alive: bool = True
+    held: list[Work] = field(default_factory=list)
+    ran: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        names = self.broker.names
+        self.bus = MemoryBus(self.broker, slow_start=False)
+        self.bus.subscribe("work", names.agent(self.id), self.manifest.max_concurrency)
+        self.bus.subscribe_mailbox("instance", [(names.events, WHO)])
+        self._beaten = float("-inf")
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    async def start(self) -> None:
+        self.bus.connect()
+        self.alive = True
+        await self.introduce()
+
+    def die(self) -> None:
+        """Killed: its connection goes with it."""
+        self.alive = False
+        self.held.clear()
+        self.bus.disconnect()
+
+    async def stop(self) -> None:
+        """Say goodbye and go."""
+        await self.beat(stopping=True)
+        self.die()
+
+    async def introduce(self) -> None:
+        await self.beat()
+        await self._say(manifest_key(self.id), self.manifest.declaration.encode())
+
+    async def beat(self, *, stopping: bool = False) -> None:
+        self._beaten = self.broker.clock.monotonic()
+        running = tuple(work.dispatch.dispatch_id for work in self.held)
+        beat = Heartbeat(
+            agent_id=self.id,
+            instance_id=self.instance_id,
+            mailbox=self.bus.mailbox,
+            capacity=self.manifest.max_concurrency,
+            running=running,
+            manifest_hash=self.manifest.hash,
+            version=self.manifest.version,
+            stopping=stopping,
+        )
+        await self._say(presence_key(self.id), beat_body(beat))
+
+    async def step(self) -> None:
+        """Answer what came by mail, beat if it is time, take work, end what the script ends."""
+        if not self.alive:
+            return
+        mail = self.bus.inbox.take("instance")
+        await self.bus.ack(mail)
+        if any(delivery.routing_key == WHO for delivery in mail):
+            await self.introduce()
+        elif mail or self.broker.clock.monotonic() - self._beaten >= BEAT_S:
+            await self.beat()
+        for delivery in self.bus.inbox.take("work"):
+            await self._take(delivery)
+
+    async def take_at_once(self, prefetch: int) -> None:
+        """Have another number of dispatches at once. None stops taking."""
+        await self.bus.want("work", wanted=False)
+        await self.bus.set_prefetch("work", prefetch)
+        await self.bus.want("work", wanted=prefetch > 0)
+
+    async def _take(self, delivery: Delivery) -> None:
+        dispatch = dispatch_from(delivery.headers)
+        assert isinstance(dispatch, Dispatch), dispatch
+        work = Work(dispatch, delivery)
+        self.ran[work.task_id] += 1
+        self.held.append(work)
+        reply = self.script(work)
+        if reply is not None:
+            await self.end(work, reply)
+
+    async def end(self, work: Work, reply: Reply | None = None) -> None:
+        """Send an outcome, then acknowledge the dispatch."""
+        await self.send_outcome(work, reply or Reply())
+        self.held.remove(work)
+        await self.bus.ack([work.delivery])
+
+    async def send_outcome(self, work: Work, reply: Reply, *, queue: str | None = None) -> None:
+        """Send an outcome, and keep the dispatch."""
+        outcome = Outcome(
+            dispatch_id=work.dispatch.dispatch_id,
+            task_id=work.task_id,
+            agent_id=self.id,
+            instance_id=self.instance_id,
+            outcome=reply.kind,
+            message=reply.message,
+            retry_after_ms=reply.retry_after_ms,
+            duration_ms=reply.duration_ms if reply.started else None,
+            started=reply.started,
+        )
+        body = reply.result if reply.kind is OutcomeClass.SUCCEEDED else work.delivery.body
+        headers = outcome_headers(work.delivery.headers, outcome)
+        await self.bus.publish([Message(queue or self._owners_queue(work), body, headers)])
+
+    async def say_started(self, work: Work) -> None:
+        """Say that the handler is about to begin."""
+        headers = {**work.dispatch.headers(), OUTCOME: STARTED_NOTE}
+        await self.bus.publish([Message(self._owners_queue(work), b"", headers)])
+
+    def _owners_queue(self, work: Work) -> str:
+        return self.broker.names.outcomes(work.dispatch.owner)
+
+    async def _say(self, key: str, body: bytes) -> None:
+        message = Message(key, body, {}, self.broker.names.events, persistent=False, mandatory=False)
+        await self.bus.publish([message])
+
+
+def always(kind: OutcomeClass, message: str = "", **fields: Any) -> Script:
+    """A script that ends every dispatch in the same way."""
+    return lambda _: Reply(kind, message, **fields)
+
+
+def succeed(_: Work) -> Reply:
+    """A script that does everything."""
+    return Reply()
