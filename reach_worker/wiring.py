@@ -1,0 +1,241 @@
+"""Builds every part from the settings. The only module that knows them all."""
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import uvloop
+
+from reach_worker.agent.agent import Agent
+from reach_worker.agent.worker import Worker, WorkerPolicy
+from reach_worker.bus import topology
+from reach_worker.bus.rabbit import BusSettings, RabbitBus
+from reach_worker.bus.topology import Topology
+from reach_worker.client import MAILBOX, Client
+from reach_worker.clock import SystemClock
+from reach_worker.core.announcement import WHO, cancel_key
+from reach_worker.core.breaker import DECLARED_BREAKER, BreakerPolicy
+from reach_worker.core.fleet import Fleet
+from reach_worker.core.manifest import Manifest, manifest_from
+from reach_worker.core.names import Names
+from reach_worker.core.tags import TagTable
+from reach_worker.core.yaml_text import parse
+from reach_worker.errors import BadInput, OutsideWorld, TopologyMismatch
+from reach_worker.services.dead_letters import DeadLetters
+from reach_worker.services.lifecycle import stop_on_signals
+from reach_worker.services.router.desk import Desk, RouterPolicies
+from reach_worker.services.router.router import Router
+from reach_worker.settings import Settings, load_fleet
+from reach_worker.store.sqlite_store import SqliteStore
+
+log = logging.getLogger(__name__)
+
+OUTCOMES_PREFETCH: Final = 500
+HEARTBEAT_KEYS: Final = ("presence.#", "manifest.#", "router.#")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run a coroutine function on the fast event loop; its result is the exit status."""
+    return uvloop.run(main())
+
+
+def bus_settings(settings: Settings, name: str) -> BusSettings:
+    """The bus's share of the settings. ``name`` shows in the broker's list of connections."""
+    broker = settings.broker
+    return BusSettings(
+        urls=broker.url,
+        name=f"reach {name}",
+        prefix=broker.prefix,
+        heartbeat_s=broker.heartbeat_s,
+        call_timeout_s=broker.call_timeout_s,
+        connect_timeout_s=broker.connect_timeout_s,
+    )
+
+
+def router_policies(settings: Settings) -> RouterPolicies:
+    """The router's share of the settings."""
+    return RouterPolicies(
+        intake=settings.intake,
+        retry=settings.retry,
+        timeouts=settings.timeouts,
+        idempotency=settings.idempotency,
+        routing=settings.routing,
+        grace_s=settings.router.grace_s,
+    )
+
+
+def breaker_policy(settings: Settings) -> BreakerPolicy:
+    """The breaker's settings; where none are given, those of the routing preset."""
+    if settings.breaker == BreakerPolicy() and settings.routing.preset == "declared":
+        return DECLARED_BREAKER
+    return settings.breaker
+
+
+async def run_router(settings: Settings) -> int:
+    """A router process, from start to the end of its drain."""
+    files = load_fleet(settings)
+    for warning in files.warnings:
+        log.warning("%s", warning.render())
+    clock = SystemClock()
+    names = Names(settings.broker.prefix)
+    router_id = settings.router.id
+    fleet = Fleet(breaker_policy(settings), settings.slots)
+    desk = Desk(router_id, names, clock, router_policies(settings), fleet, files.tags)
+    wanted = topology.complete(names, router_ids=[router_id], agent_ids=[], capabilities=[])
+    bus = RabbitBus(bus_settings(settings, f"router {router_id}"), clock, wanted)
+    bus.subscribe("intake", names.intake, settings.intake.held_at_most(), wanted=False)
+    bus.subscribe("returns", names.returns, settings.intake.prefetch, wanted=False)
+    bus.subscribe("outcomes", names.outcomes(router_id), OUTCOMES_PREFETCH, at_once=True)
+    bus.subscribe_mailbox("router", [(names.events, key) for key in HEARTBEAT_KEYS])
+    async with open_store(settings) as store:
+        router = Router(desk, settings.presence, bus, store)
+        bus.on_session = router.watch.session_began
+        manifests = [*await _remembered(store, files.tags), *files.manifests]
+        with stop_on_signals(router.stop_asked):
+            async with bus.running():
+                await router.begin(manifests)
+                log.info("router %s is up, broker %s", router_id, bus.server_version)
+                await router.run()
+    return 0
+
+
+@asynccontextmanager
+async def visiting_bus(settings: Settings, name: str, *, mailbox: bool = False) -> AsyncIterator[RabbitBus]:
+    """A connection for a command: it declares nothing, and an absent broker is an error at once.
+
+    ``mailbox``: with a private queue for answers.
+    """
+    wanted = replace(bus_settings(settings, name), waits=False)
+    bus = RabbitBus(wanted, SystemClock(), Topology((), (), ()))
+    if mailbox:
+        bus.subscribe_mailbox(MAILBOX, prefix="reach-answers")
+    async with bus.running():
+        yield bus
+
+
+@asynccontextmanager
+async def listening_bus(settings: Settings, keys: Sequence[str]) -> AsyncIterator[RabbitBus]:
+    """A connection for a command that hears announcements, in the inbox under ``MAILBOX``.
+
+    Raises ``OutsideWorld`` where no router ever was: there is nothing to listen to then.
+    """
+    names = Names(settings.broker.prefix)
+    async with visiting_bus(settings, "look") as bus:
+        if await bus.depth(names.intake) is None:
+            raise OutsideWorld(
+                f"the broker has no queue {names.intake!r}: start a router, or run `reach topology declare`"
+            )
+    wanted = replace(bus_settings(settings, "listener"), waits=False)
+    bus = RabbitBus(wanted, SystemClock(), Topology((), (), ()))
+    bus.subscribe_mailbox(MAILBOX, [(names.events, key) for key in keys], prefix="reach-listens")
+    async with bus.running():
+        yield bus
+
+
+def known_topology(settings: Settings, manifests: Sequence[Manifest]) -> Topology:
+    """Everything that this router and these agents need on the broker."""
+    return topology.complete(
+        Names(settings.broker.prefix),
+        router_ids=[settings.router.id],
+        agent_ids=[manifest.id for manifest in manifests],
+        capabilities=sorted({capability.id for manifest in manifests for capability in manifest.capabilities}),
+    )
+
+
+async def declare(settings: Settings, wanted: Topology) -> list[TopologyMismatch]:
+    """Declare all that can be declared; what the broker has otherwise."""
+    found: dict[str, TopologyMismatch] = {}
+    at_once = replace(bus_settings(settings, "topology"), waits=False)
+    while True:
+        try:
+            async with RabbitBus(at_once, SystemClock(), _without(wanted, found)).running():
+                return list(found.values())
+        except TopologyMismatch as mismatch:
+            if mismatch.queue in found:
+                raise
+            found[mismatch.queue] = mismatch
+
+
+def _without(wanted: Topology, names: Collection[str]) -> Topology:
+    return Topology(
+        tuple(exchange for exchange in wanted.exchanges if exchange.name not in names),
+        tuple(queue for queue in wanted.queues if queue.name not in names),
+        tuple(binding for binding in wanted.bindings if binding.exchange not in names),
+    )
+
+
+@asynccontextmanager
+async def client(settings: Settings) -> AsyncIterator[Client]:
+    """A client that publishes and waits for answers."""
+    async with visiting_bus(settings, "client", mailbox=True) as bus:
+        yield Client(bus, Names(settings.broker.prefix), SystemClock(), settings.intake.max_body_bytes)
+
+
+@asynccontextmanager
+async def dead_letters(settings: Settings, *, unmatched: bool = False) -> AsyncIterator[DeadLetters]:
+    """The tools for the dead letters, or for the unmatched tasks."""
+    names = Names(settings.broker.prefix)
+    async with visiting_bus(settings, "dead letters") as bus:
+        yield DeadLetters(bus, names, SystemClock(), names.unmatched if unmatched else names.dlq)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings) -> AsyncIterator[SqliteStore]:
+    """The store that the settings name."""
+    store = settings.store
+    async with SqliteStore.open(
+        store.path, wait_s=store.wait_s, batch=store.batch, clock=SystemClock()
+    ) as opened:
+        yield opened
+
+
+async def run_worker(settings: Settings, agent: Agent) -> int:
+    """A worker process of an agent, from start to the end of its drain."""
+    clock = SystemClock()
+    names = Names(settings.broker.prefix)
+    manifest = agent.manifest
+    instance_id = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[:6]}"
+    foundation = topology.base(names)
+    wanted = Topology(
+        foundation.exchanges,
+        (*foundation.queues, topology.agent_queue(names, manifest.id)),
+        foundation.bindings,
+    )
+    bus = RabbitBus(bus_settings(settings, f"agent {manifest.id} {instance_id}"), clock, wanted)
+    bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
+    bus.subscribe_mailbox("instance", [(names.events, WHO), (names.events, cancel_key(manifest.id))])
+    policy = WorkerPolicy(
+        settings.presence.heartbeat_s, settings.router.grace_s, settings.intake.max_body_bytes, settings.slots
+    )
+    worker = Worker(agent, instance_id, names, policy, bus, clock)
+    with stop_on_signals(worker.stop_asked):
+        async with bus.running():
+            log.info("agent %s instance %s is up, broker %s", manifest.id, instance_id, bus.server_version)
+            await worker.run()
+    if worker.left_behind:
+        log.warning("%d runs could not be ended; leaving without them", worker.left_behind)
+        os._exit(0)
+    return 0
+
+
+async def _remembered(store: SqliteStore, tags: TagTable) -> list[Manifest]:
+    """Manifests that agents brought in earlier times; one that no longer reads is left out."""
+    found = []
+    for text in await store.manifests():
+        try:
+            found.append(manifest_from(parse(text), tags=tags))
+        except BadInput as error:
+            log.warning("a remembered manifest is no longer valid: %s", error)
+    return found
+
+
+def offline_fleet(settings: Settings, manifests: list[Manifest]) -> Fleet:
+    """A fleet of which only the manifests are known."""
+    fleet = Fleet(breaker_policy(settings), settings.slots)
+    for manifest in manifests:
+        fleet.register(manifest)
+    return fleet
