@@ -121,6 +121,13 @@ class ConsumingBus(Bus, Protocol):
         """Consume one more queue."""
         ...
 
+    async def trust(self, name: str) -> None:
+        """What came by a subscription did no harm. A new session takes one message at a time until it knows that.
+
+        An acknowledgement says it too; this is for who holds a message for long.
+        """
+        ...
+
 
 # -------------------------------------------------------------- the store
 

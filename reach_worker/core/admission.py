@@ -138,7 +138,9 @@ def _refused(envelope: Envelope, refusal: Refusal, delivery: Delivery) -> Refuse
 
 def _refuse_properties(delivery: Delivery, names: Names) -> Refusal | None:
     if delivery.fault is not None:
-        return Refusal(DeadLetterReason.UNDECODABLE, f"the message properties cannot be decoded: {delivery.fault}")
+        return Refusal(
+            DeadLetterReason.UNDECODABLE, f"the message properties cannot be decoded: {delivery.fault}"
+        )
     if delivery.reply_to and names.ours(delivery.reply_to):
         return Refusal(
             DeadLetterReason.INVALID,

@@ -10,6 +10,8 @@ from reach_worker.core.presence import Heartbeat
 
 WHO: Final = "who"
 """Routing key of the question "who is there?"; everybody answers with a heartbeat, agents with their manifest too."""
+LONGEST_NAME: Final = 255
+LONGEST_VERSION: Final = 1000
 
 
 def presence_key(agent_id: str) -> str:
@@ -64,23 +66,23 @@ def beat_body(beat: Heartbeat) -> bytes:
 
 
 def beat_from(body: bytes) -> Heartbeat | Unreadable:
-    """What :func:`beat_body` wrote."""
+    """What :func:`beat_body` wrote. Never raises; fields that it does not know are a newer agent's."""
     data = _object(body)
     if isinstance(data, Unreadable):
         return data
     try:
         return Heartbeat(
-            agent_id=str(data["agent"]),
-            instance_id=str(data["instance"]),
-            mailbox=str(data["mailbox"]),
-            capacity=max(0, int(data["capacity"])),
-            running=tuple(str(item) for item in data["running"]),
-            manifest_hash=str(data["manifest_hash"]),
-            version=str(data["version"]),
-            stopping=bool(data["stopping"]),
+            agent_id=_name(data, "agent"),
+            instance_id=_name(data, "instance"),
+            mailbox=_name(data, "mailbox"),
+            capacity=_count(data, "capacity"),
+            running=_names(data, "running"),
+            manifest_hash=_name(data, "manifest_hash"),
+            version=_name(data, "version", LONGEST_VERSION),
+            stopping=data.get("stopping") is True,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        return Unreadable(f"no heartbeat: {error!r}")
+    except ValueError as error:
+        return Unreadable(f"no heartbeat: {error}")
 
 
 def router_body(beat: RouterBeat) -> bytes:
@@ -89,13 +91,14 @@ def router_body(beat: RouterBeat) -> bytes:
 
 
 def router_from(body: bytes) -> RouterBeat | Unreadable:
-    """What :func:`router_body` wrote."""
+    """What :func:`router_body` wrote. Never raises."""
     data = _object(body)
     if isinstance(data, Unreadable):
         return data
-    if not isinstance(data.get("router"), str):
-        return Unreadable("no router is named")
-    return RouterBeat(data["router"], bool(data.get("stopping")))
+    try:
+        return RouterBeat(_name(data, "router"), data.get("stopping") is True)
+    except ValueError as error:
+        return Unreadable(f"no router's heartbeat: {error}")
 
 
 def _object(body: bytes) -> Mapping[str, Any] | Unreadable:
@@ -104,3 +107,25 @@ def _object(body: bytes) -> Mapping[str, Any] | Unreadable:
     except orjson.JSONDecodeError as error:
         return Unreadable(f"not JSON: {error}")
     return data if isinstance(data, dict) else Unreadable("not a JSON object")
+
+
+def _name(data: Mapping[str, Any], field: str, longest: int = LONGEST_NAME) -> str:
+    """Some become names of queues, which have 255 bytes at most."""
+    value = data.get(field)
+    if not isinstance(value, str) or not value or len(value.encode()) > longest:
+        raise ValueError(f"{field} must be text of 1 to {longest} bytes")
+    return value
+
+
+def _names(data: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    value = data.get(field)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"{field} must be a list of texts")
+    return tuple(value)
+
+
+def _count(data: Mapping[str, Any], field: str) -> int:
+    value = data.get(field)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{field} must be a whole number from 0")
+    return value

@@ -15,12 +15,12 @@ class RetryPolicy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    max_retries: int = Field(3, ge=0, le=49, description="retries after the first attempt")
+    max_retries: int = Field(3, ge=0, le=39, description="retries after the first attempt")
     base_s: float = Field(0.5, gt=0, le=3600, description="upper bound of the first delay, seconds")
     factor: float = Field(2.0, ge=1, le=10, description="growth of the bound with each retry")
     cap_s: float = Field(60.0, gt=0, le=1800, description="largest bound, seconds")
     max_dispatches: int = Field(
-        20, ge=1, le=50, description="dispatches of one task in all, also those that spend no retry"
+        20, ge=1, le=40, description="dispatches of one task in all, also those that spend no retry"
     )
 
 

@@ -80,6 +80,7 @@ def dead_letter_from(delivery: Delivery) -> DeadLetter:
         reason, error = DeadLetterReason(said), text(headers, ERROR) or ""
     except ValueError:
         reason, error = _broker_reason(headers)
+        error = text(headers, ERROR) or error
     return DeadLetter(
         envelope=_readable(envelope),
         reason=reason,
@@ -193,6 +194,7 @@ def replayed(
         life=old.life + 1,
         replays=old.replays + 1,
         attempts=(),
+        released=(),
         past=_shortened(past),
         deadline=None,
         not_before=0,

@@ -22,6 +22,7 @@ class KnownTask:
 
     ``dispatch_id``: the dispatch that is out now (``None`` once its current outcome is recorded). ``attempts_ended``:
     current outcomes of this life other than ``released``. ``answer``: the stored answer, where the task has ended.
+    ``outcome_unknown``: it ended because nobody could tell how it went; a success that turns up late resolves that.
     """
 
     task_id: str
@@ -32,6 +33,7 @@ class KnownTask:
     attempts_ended: int
     remember_until: int
     answer: bytes | None
+    outcome_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ CORRELATION: Final = "x-reach-correlation"
 CONTENT_TYPE: Final = "x-reach-content-type"
 ATTEMPTS: Final = "x-reach-attempts"
 RELEASED: Final = "x-reach-released"
+CRASHES: Final = "x-reach-crashes"
 PAST: Final = "x-reach-past"
 REPLAYS: Final = "x-reach-replays"
 NOT_BEFORE: Final = "x-reach-not-before"
@@ -33,12 +34,11 @@ TO_AGENT: Final = "x-reach-to-agent"
 
 PASSED_ON: Final = ("traceparent", "tracestate", "baggage")
 """Headers of the caller that travel on: the W3C trace context. All others end at the router."""
-LONGEST_PASSED_ON: Final = 1024
+LONGEST_PASSED_ON: Final = 512
 
-HISTORY_BYTES: Final = 20 * 1024
+HISTORY_BYTES: Final = 17 * 1024
 """Attempts as JSON take no more: all headers of a message together have 64 KB, and what is larger cannot be sent at all.
-Fifty attempts (the most that ``max_dispatches`` allows) fit, with their messages cut short."""
-PAST_BYTES: Final = 8 * 1024
+Forty attempts (the most that ``max_dispatches`` allows) fit, if need be without their messages."""
 MOST_RELEASED: Final = 8
 LARGEST_NUMBER: Final = 2**63 - 1
 """The largest whole number that a header holds."""
@@ -50,8 +50,9 @@ class Envelope:
 
     ``life`` counts how often the task began anew: 0 at first, one more with each replay. ``side_effects``: running it
     twice would do harm, by the task's or the capability's word. ``to_agent``: a person chose the agent. ``past``: the
-    attempts of earlier lives, as JSON text; they are shown and never counted. ``released``: dispatches that came back unrun
-    since the last attempt, the latest last; they count as nothing, but not at full speed for ever.
+    attempts of earlier lives, as JSON text; they are shown and never counted. ``released``: dispatches that came back
+    unrun since the last attempt, the latest last; they count as nothing, but not at full speed for ever. ``crashes``:
+    processes that went away while they had it, nobody knows whether because of it: from the first one on it runs alone.
     """
 
     task_id: str
@@ -72,6 +73,7 @@ class Envelope:
     to_agent: str | None = None
     passed_on: tuple[tuple[str, str], ...] = ()
     released: tuple[str, ...] = ()
+    crashes: int = 0
 
     @property
     def next_attempt(self) -> int:
@@ -107,16 +109,6 @@ class Envelope:
         """This copy of the task has gone on since that dispatch."""
         return dispatch_id in self.released or any(a.dispatch_id == dispatch_id for a in self.attempts)
 
-    def history(self) -> str:
-        """The attempts of this life and of earlier ones as JSON text, for ``past`` of the next life.
-
-        Where that is more than :data:`PAST_BYTES` the messages are cut, then the oldest attempts are left out.
-        """
-        attempts = [*_attempts_in(self.past), *self.attempts]
-        while len(text := attempts_json(attempts, PAST_BYTES).encode()) > PAST_BYTES:
-            del attempts[0]
-        return text.decode()
-
     def remaining_us(self, now_us: int) -> int | None:
         """Microseconds until the deadline, ``None`` where there is none."""
         return None if self.deadline is None else self.deadline - now_us
@@ -139,23 +131,24 @@ class Envelope:
             (CONTENT_TYPE, self.content_type),
             (PAST, self.past),
             (REPLAYS, self.replays or None),
+            (CRASHES, self.crashes or None),
             (NOT_BEFORE, self.not_before or None),
             (TO_AGENT, self.to_agent),
             (RELEASED, " ".join(self.released) or None),
         )
         headers.update({name: value for name, value in optional if value is not None})
         if self.attempts:
-            headers[ATTEMPTS] = attempts_json(self.attempts, HISTORY_BYTES)
+            headers[ATTEMPTS] = _attempts_json(self.attempts)
         headers.update(self.passed_on)
         return headers
 
 
-def attempts_json(attempts: Sequence[Attempt], limit: int) -> str:
-    """Attempts as JSON text, their messages cut as far as it takes to come to ``limit`` bytes (if that is enough)."""
+def _attempts_json(attempts: Sequence[Attempt]) -> str:
+    """Attempts as JSON text, their messages cut as far as it takes."""
     text = b""
     for longest in (TEXT_LIMIT, TEXT_LIMIT // 3, TEXT_LIMIT // 10, 0):
         text = orjson.dumps([attempt.as_dict(longest) for attempt in attempts])
-        if len(text) <= limit:
+        if len(text) <= HISTORY_BYTES:
             break
     return text.decode()
 
@@ -204,6 +197,7 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
         content_type=text(headers, CONTENT_TYPE),
         attempts=attempts,
         past=text(headers, PAST),
+        crashes=number(headers, CRASHES) or 0,
         replays=number(headers, REPLAYS) or 0,
         not_before=number(headers, NOT_BEFORE) or 0,
         to_agent=text(headers, TO_AGENT),
@@ -215,22 +209,13 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
 def attempts_from(headers: Mapping[str, Any]) -> tuple[Attempt, ...]:
     """The attempts so far. Raises ``ValueError`` if the header is not ours."""
     raw = text(headers, ATTEMPTS)
-    return () if raw is None else _attempts(raw)
-
-
-def _attempts(raw: str) -> tuple[Attempt, ...]:
-    data = orjson.loads(raw)
-    if not isinstance(data, list):
-        raise ValueError("it is no list")
-    return tuple(Attempt.from_dict(item) for item in data)
-
-
-def _attempts_in(past: str | None) -> tuple[Attempt, ...]:
-    """The attempts of earlier lives, none where they cannot be read: they are only shown."""
-    try:
-        return _attempts(past or "[]")
-    except ValueError:
+    if raw is None:
         return ()
+    match orjson.loads(raw):
+        case [*items]:
+            return tuple(Attempt.from_dict(item) for item in items)
+        case _:
+            raise ValueError("it is no list")
 
 
 def passed_on(headers: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -1,13 +1,18 @@
 """All that a router knows of its agents: manifests, presence, breakers, leases, records."""
 
-from collections.abc import Iterator
+import json
+from bisect import insort
 from dataclasses import dataclass, field
+from typing import Final
 
 from reach_worker.core.breaker import Admits, Breaker, BreakerPolicy
-from reach_worker.core.manifest import Manifest
+from reach_worker.core.document import nearest
+from reach_worker.core.manifest import Capability, Manifest
 from reach_worker.core.presence import PresenceState, Roster
 from reach_worker.core.slots import Leases, SlotPolicy, head_start, share
 from reach_worker.core.success import TrackRecord
+
+MOST_GUESSES: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -18,39 +23,62 @@ class Agent:
     breaker: Breaker
     roster: Roster = field(default_factory=Roster)
     rests_until: float = 0.0
+    agent_id: str = field(init=False)
 
-    @property
-    def agent_id(self) -> str:
-        """The agent's id."""
-        return self.manifest.id
+    def __post_init__(self) -> None:
+        self.agent_id = self.manifest.id
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One capability of one agent. ``schema`` is the input schema as canonical JSON: equal ones check a payload once."""
+
+    agent: Agent
+    capability: Capability
+    schema: str
 
 
 @dataclass(slots=True)
 class Fleet:
-    """The agents by id, and who has which capability. ``routers`` is the number of live routers, this one included."""
+    """The agents by id, and who offers which capability, in the order of their ids.
+
+    ``routers`` is the number of live routers, this one included.
+    """
 
     breaker_policy: BreakerPolicy
     slot_policy: SlotPolicy
     agents: dict[str, Agent] = field(default_factory=dict)
-    by_capability: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    with_side_effects: frozenset[str] = frozenset()
+    by_capability: dict[str, tuple[Offer, ...]] = field(default_factory=dict)
+    with_side_effects: set[str] = field(default_factory=set)
     leases: Leases = field(default_factory=Leases)
     record: TrackRecord = field(default_factory=TrackRecord)
+    guesses: dict[str, str | None] = field(default_factory=dict)
     routers: int = 1
 
     def register(self, manifest: Manifest) -> Agent:
         """Add an agent, or replace its manifest; presence, breaker and record of a known one stay."""
-        known = self.agents.get(manifest.id)
-        if known is None:
-            known = self.agents[manifest.id] = Agent(manifest, Breaker(self.breaker_policy))
-        known.manifest = manifest
-        self._index()
-        return known
+        agent = self.agents.get(manifest.id)
+        if agent is None:
+            agent = self.agents[manifest.id] = Agent(manifest, Breaker(self.breaker_policy))
+        for capability in agent.manifest.capabilities:
+            self._offer(agent, capability.id, None)
+        agent.manifest = manifest
+        self.guesses.clear()
+        for capability in manifest.capabilities:
+            self._offer(agent, capability.id, capability)
+        return agent
 
-    def capable(self, capability: str) -> Iterator[Agent]:
-        """The agents whose manifest has the capability, by id."""
-        for agent_id in self.by_capability.get(capability, ()):
-            yield self.agents[agent_id]
+    def capable(self, capability: str) -> tuple[Offer, ...]:
+        """Who offers the capability, in the order of the agents' ids."""
+        return self.by_capability.get(capability, ())
+
+    def nearest(self, capability: str) -> str | None:
+        """The known capability that was probably meant. Kept: over hundreds of them the search takes milliseconds."""
+        if capability not in self.guesses:
+            if len(self.guesses) >= MOST_GUESSES:
+                self.guesses.clear()
+            self.guesses[capability] = nearest(capability, self.by_capability)
+        return self.guesses[capability]
 
     def has_side_effects(self, capability: str) -> bool:
         """Any agent declares side effects for it."""
@@ -66,39 +94,43 @@ class Fleet:
     def full(self) -> bool:
         """No further dispatch may be under way in all."""
         return (
-            len(self.leases) >= self.slot_policy.in_flight or self.leases.size >= self.slot_policy.in_flight_bytes
+            len(self.leases) >= self.slot_policy.in_flight
+            or self.leases.size >= self.slot_policy.in_flight_bytes
         )
 
     def free_slots(self, capability: str, now: float) -> int:
         """Slots that could take a task of the capability now, over all agents that are there, well and rested."""
         if self.full():
             return 0
-        free = sum(
-            max(0, self.limit(agent, capability) - self.leases.held(agent.agent_id))
-            for agent in self.capable(capability)
-            if self.can_work(agent, now)
-        )
+        free = sum(self._free(offer.agent, capability, now) for offer in self.capable(capability))
         return min(free, self.slot_policy.in_flight - len(self.leases))
-
-    def can_work(self, agent: Agent, now: float) -> bool:
-        """The agent is there, its breaker admits, and it does not rest."""
-        if agent.roster.state() is not PresenceState.ACTIVE or now < agent.rests_until:
-            return False
-        return self.admits(agent, now)
 
     def admits(self, agent: Agent, now: float) -> bool:
         """The agent's breaker lets a task through."""
         return isinstance(agent.breaker.admits(now), Admits)
 
-    def _index(self) -> None:
-        found: dict[str, list[str]] = {}
-        for agent_id in sorted(self.agents):
-            for capability in self.agents[agent_id].manifest.capabilities:
-                found.setdefault(capability.id, []).append(agent_id)
-        self.by_capability = {capability: tuple(ids) for capability, ids in found.items()}
-        self.with_side_effects = frozenset(
-            capability.id
-            for agent in self.agents.values()
-            for capability in agent.manifest.capabilities
-            if capability.side_effects
-        )
+    def _free(self, agent: Agent, capability: str, now: float) -> int:
+        """Free slots of one agent; one where its breaker waits for the result of a single probe."""
+        if now < agent.rests_until or agent.roster.state() is not PresenceState.ACTIVE:
+            return 0
+        match agent.breaker.admits(now):
+            case Admits(probe):
+                free = max(0, self.limit(agent, capability) - self.leases.held(agent.agent_id))
+                return min(1, free) if probe else free
+            case _:
+                return 0
+
+    def _offer(self, agent: Agent, capability_id: str, capability: Capability | None) -> None:
+        """Enter what an agent offers under a capability, or strike it out (``None``)."""
+        offers = [offer for offer in self.capable(capability_id) if offer.agent is not agent]
+        if capability is not None:
+            schema = json.dumps(capability.input_schema, sort_keys=True)
+            insort(offers, Offer(agent, capability, schema), key=lambda offer: offer.agent.agent_id)
+        if offers:
+            self.by_capability[capability_id] = tuple(offers)
+        else:
+            self.by_capability.pop(capability_id, None)
+        if any(offer.capability.side_effects for offer in offers):
+            self.with_side_effects.add(capability_id)
+        else:
+            self.with_side_effects.discard(capability_id)

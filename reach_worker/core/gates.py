@@ -4,15 +4,15 @@ Two kinds. ``MAY_NOT``: no waiting would change it (only another manifest). ``NO
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from reach_worker.core.breaker import Refuses
 from reach_worker.core.envelope import ANONYMOUS
-from reach_worker.core.fleet import Agent, Fleet
-from reach_worker.core.manifest import Capability, payload_problem
+from reach_worker.core.fleet import Fleet, Offer
+from reach_worker.core.manifest import ANYONE, Capability, payload_problem
 from reach_worker.core.presence import PresenceState
 
 
@@ -35,7 +35,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the choice of an agent needs to know of a task. ``excluded``: agents that step back, with why."""
+    """What the choice of an agent needs to know of a task. ``excluded``: agents that step back, with why.
+
+    ``checked`` keeps what was found in the payload, by schema: a task that waits is planned again and again, for many
+    agents, and its payload stays as it is.
+    """
 
     task_id: str
     capability: str
@@ -47,6 +51,14 @@ class Ask:
     excluded: Mapping[str, str] = field(default_factory=dict)
     rejected_by: frozenset[str] = frozenset()
     to_agent: str | None = None
+    checked: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def payload_fault(self, schema: str, capability: Capability) -> str | None:
+        """What the capability's input schema (``schema`` as canonical JSON) forbids in the payload, if anything."""
+        if schema not in self.checked:
+            problem = payload_problem(capability, self.payload)
+            self.checked[schema] = None if problem is None else f"payload{problem[0]}: {problem[1]}"
+        return self.checked[schema]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,68 +67,84 @@ class Gate:
 
     name: str
     kind: GateKind
-    check: Callable[[Ask, Agent, Capability, Fleet, float], str | None]
+    check: Callable[[Ask, Offer, Fleet, float], str | None]
 
 
-def _capability(ask: Ask, agent: Agent, capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    missing = [tag for tag in ask.requires if tag not in capability.tags]
+def _capability(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    missing = [tag for tag in ask.requires if tag not in offer.capability.tags]
     return f"missing {', '.join(missing)}" if missing else None
 
 
-def _schema(ask: Ask, _agent: Agent, capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    problem = payload_problem(capability, ask.payload)
-    return None if problem is None else f"payload{problem[0]}: {problem[1]}"
+def _schema(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    return ask.payload_fault(offer.schema, offer.capability)
 
 
-def _tags(ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    never = [tag for tag in ask.requires if tag in agent.manifest.mutually_exclusive_tags]
+def _tags(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    never = [tag for tag in ask.requires if tag in offer.agent.manifest.mutually_exclusive_tags]
     return f"never handles {', '.join(never)}" if never else None
 
 
-def _domain(ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    allowed = agent.manifest.permission_domains
-    if ask.domain is None or ask.domain in allowed or "*" in allowed:
+def _domain(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    allowed = offer.agent.manifest.permission_domains
+    if ask.domain is None or ask.domain in allowed or ANYONE in allowed:
         return None
     return f"not allowed in domain {ask.domain}, only in {', '.join(allowed) or 'none'}"
 
 
-def _caller(ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    allowed = agent.manifest.callable_by
-    if "*" in allowed or (ask.caller != ANONYMOUS and ask.caller in allowed):
+def _caller(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    allowed = offer.agent.manifest.callable_by
+    if ANYONE in allowed or (ask.caller != ANONYMOUS and ask.caller in allowed):
         return None
     return f"not callable by {ask.caller}, only by {', '.join(allowed) or 'nobody'}"
 
 
-def _sent_to(ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    if ask.to_agent is None or ask.to_agent == agent.agent_id:
+def _price(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    price = offer.agent.manifest.price
+    if ask.max_cost is None or price is None:
+        return None
+    if price.per_1k_tokens:
+        return f"charges by tokens, so nobody can say that it stays within {ask.max_cost:g}"
+    cost = price.per_task or 0.0
+    return f"costs {cost:g}, at most {ask.max_cost:g} is paid" if cost > ask.max_cost else None
+
+
+def _sent_to(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    if ask.to_agent is None or ask.to_agent == offer.agent.agent_id:
         return None
     return f"a person sent it to {ask.to_agent}"
 
 
-def _rejected(ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, _now: float) -> str | None:
-    return "said that it is not its own" if agent.agent_id in ask.rejected_by else None
+def _rejected(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    return "said that it is not its own" if offer.agent.agent_id in ask.rejected_by else None
 
 
-def _presence(_ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, now: float) -> str | None:
-    state = agent.roster.state()
+def _presence(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
+    roster = offer.agent.roster
+    state = roster.state()
     if state is PresenceState.ACTIVE:
         return None
-    silent = agent.roster.silent_for(now)
-    return f"{state.value}, never heard of" if silent is None else f"{state.value}, silent for {silent:.0f} s"
+    silent = roster.silent_for(now)
+    return (
+        f"{state.value}, no instance is known"
+        if silent is None
+        else f"{state.value}, silent for {silent:.0f} s"
+    )
 
 
-def _breaker(_ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, now: float) -> str | None:
-    answer = agent.breaker.admits(now)
+def _breaker(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
+    answer = offer.agent.breaker.admits(now)
     return answer.reason if isinstance(answer, Refuses) else None
 
 
-def _rested(_ask: Ask, agent: Agent, _capability: Capability, _fleet: Fleet, now: float) -> str | None:
-    left = agent.rests_until - now
+def _rested(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
+    left = offer.agent.rests_until - now
     return f"rate limited for {math.ceil(left)} s more" if left > 0 else None
 
 
-def _slots(_ask: Ask, agent: Agent, capability: Capability, fleet: Fleet, _now: float) -> str | None:
-    held, limit = fleet.leases.held(agent.agent_id), fleet.limit(agent, capability.id)
+def _slots(_ask: Ask, offer: Offer, fleet: Fleet, _now: float) -> str | None:
+    if fleet.full():
+        return f"the router itself is full, {len(fleet.leases)} dispatches are under way"
+    held, limit = fleet.leases.held(offer.agent.agent_id), fleet.limit(offer.agent, offer.capability.id)
     return f"at max concurrency {held}/{limit}" if held >= limit else None
 
 
@@ -126,6 +154,7 @@ GATES: Final = (
     Gate("tags", GateKind.MAY_NOT, _tags),
     Gate("domain", GateKind.MAY_NOT, _domain),
     Gate("caller", GateKind.MAY_NOT, _caller),
+    Gate("price", GateKind.MAY_NOT, _price),
     Gate("sent_to", GateKind.MAY_NOT, _sent_to),
     Gate("rejected", GateKind.MAY_NOT, _rejected),
     Gate("presence", GateKind.NOT_NOW, _presence),
@@ -133,22 +162,35 @@ GATES: Final = (
     Gate("rested", GateKind.NOT_NOW, _rested),
     Gate("slots", GateKind.NOT_NOW, _slots),
 )
-"""Every gate, in the order people read them. ``excluded`` comes after: it depends on the others (see routing)."""
+"""Every gate that looks at one agent alone, in the order people read them."""
+
+EXCLUDED: Final = "excluded"
+"""The gate that looks at the others too: it comes last, see routing."""
+
+OPEN: Final = (
+    *(Verdict(gate.name, gate.kind, passed=True) for gate in GATES),
+    Verdict(EXCLUDED, GateKind.NOT_NOW, passed=True),
+)
+"""The verdicts on an agent that may have the task, now."""
 
 
-def judge(ask: Ask, agent: Agent, capability: Capability, fleet: Fleet, now: float) -> tuple[Verdict, ...]:
-    """Every gate's verdict on one agent."""
-    verdicts = []
-    for gate in GATES:
-        reason = gate.check(ask, agent, capability, fleet, now)
-        verdicts.append(_OPEN[gate.name] if reason is None else Verdict(gate.name, gate.kind, passed=False, reason=reason))
-    return tuple(verdicts)
-
-
-_OPEN: Final = {gate.name: Verdict(gate.name, gate.kind, passed=True) for gate in GATES}
-EXCLUDED_OPEN: Final = Verdict("excluded", GateKind.NOT_NOW, passed=True)
+def judge(ask: Ask, offer: Offer, fleet: Fleet, now: float) -> tuple[Verdict, ...]:
+    """The verdicts of the gates that are closed to one agent; nothing if all of them are open."""
+    return tuple(
+        [
+            Verdict(gate.name, gate.kind, passed=False, reason=reason)
+            for gate in GATES
+            if (reason := gate.check(ask, offer, fleet, now)) is not None
+        ]
+    )
 
 
 def excluded(reason: str) -> Verdict:
     """The verdict on an agent that steps back because another one can take the task."""
-    return Verdict("excluded", GateKind.NOT_NOW, passed=False, reason=reason)
+    return Verdict(EXCLUDED, GateKind.NOT_NOW, passed=False, reason=reason)
+
+
+def all_verdicts(closed: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Every gate's verdict, in order, where ``closed`` are those that are not open."""
+    found = {verdict.gate: verdict for verdict in closed}
+    return tuple(found.get(verdict.gate, verdict) for verdict in OPEN)

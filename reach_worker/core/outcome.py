@@ -90,13 +90,28 @@ RULES: Final[Mapping[OutcomeClass, Rule]] = MappingProxyType(
         # It steps back by resting, and not a moment longer: after its rest it is as good as any other.
         OutcomeClass.RATE_LIMITED: Rule(Again.AT_ONCE, Success.NOTHING, BreakerEffect.RESTS),
         OutcomeClass.TIMEOUT: Rule(
-            Again.LATER, Success.COUNTS_AGAINST, BreakerEffect.FAILURE, spends_retry=True, excludes=True, may_have_run=True
+            Again.LATER,
+            Success.COUNTS_AGAINST,
+            BreakerEffect.FAILURE,
+            spends_retry=True,
+            excludes=True,
+            may_have_run=True,
         ),
         OutcomeClass.UNAVAILABLE: Rule(
-            Again.LATER, Success.COUNTS_AGAINST, BreakerEffect.FAILURE, spends_retry=True, excludes=True, may_have_run=True
+            Again.LATER,
+            Success.COUNTS_AGAINST,
+            BreakerEffect.FAILURE,
+            spends_retry=True,
+            excludes=True,
+            may_have_run=True,
         ),
         OutcomeClass.FAILED: Rule(
-            Again.LATER, Success.COUNTS_AGAINST, BreakerEffect.FAILURE, spends_retry=True, excludes=True, may_have_run=True
+            Again.LATER,
+            Success.COUNTS_AGAINST,
+            BreakerEffect.FAILURE,
+            spends_retry=True,
+            excludes=True,
+            may_have_run=True,
         ),
         OutcomeClass.BAD_REQUEST: Rule(Again.NEVER, Success.NOTHING, BreakerEffect.NOTHING),
         OutcomeClass.REJECTED: Rule(
@@ -138,32 +153,21 @@ class Attempt:
     @classmethod
     def from_dict(cls, data: object) -> "Attempt":
         """The inverse of :meth:`as_dict`. Raises ``ValueError`` on anything else."""
-        if not isinstance(data, dict):
-            raise ValueError("an attempt is an object")
-        return cls(
-            number=_whole(data, "attempt"),
-            agent_id=_text(data, "agent"),
-            dispatch_id=_text(data, "dispatch"),
-            decision_id=_text(data, "decision"),
-            outcome=OutcomeClass(_text(data, "outcome")),
-            message=_text(data, "message"),
-            dispatched_at=_whole(data, "dispatched_at"),
-            ended_at=_whole(data, "ended_at"),
-        )
-
-
-def _text(data: Mapping[str, object], name: str) -> str:
-    value = data.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is no text")
-    return value
-
-
-def _whole(data: Mapping[str, object], name: str) -> int:
-    value = data.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} is no whole number")
-    return value
+        match data:
+            case {
+                "attempt": int(number),
+                "agent": str(agent_id),
+                "dispatch": str(dispatch_id),
+                "decision": str(decision_id),
+                "outcome": str(outcome),
+                "message": str(message),
+                "dispatched_at": int(dispatched_at),
+                "ended_at": int(ended_at),
+            }:
+                kind = OutcomeClass(outcome)
+            case _:
+                raise ValueError("an attempt has other fields")
+        return cls(number, agent_id, dispatch_id, decision_id, kind, message, dispatched_at, ended_at)
 
 
 @dataclass(frozen=True, slots=True)

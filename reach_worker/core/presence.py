@@ -6,18 +6,19 @@ Transitions (state, what happened → state, what to do)::
     ACTIVE   silent for suspect_s                    → SUSPECT, probe
     SUSPECT  heard                                   → ACTIVE
     SUSPECT  still silent, one heartbeat period on   → SUSPECT, probe again
-    SUSPECT  silent for suspect_s + dead_s           → DEAD      (every probe since went unanswered)
+    SUSPECT  so for dead_s, still silent             → DEAD      (every probe since went unanswered)
     SUSPECT  probe unroutable                        → DEAD      (its private queue is gone, so its connection is)
     DEAD     heard                                   → ACTIVE
     any      said goodbye                            → DEAD
 
 One lost heartbeat moves nobody. An unroutable probe is proof, not silence: the instance's private queue lives exactly
-as long as its connection, so a killed process is known after ``suspect_s`` instead of ``suspect_s + dead_s``.
+as long as its connection, so a killed process is known after ``suspect_s`` instead of ``suspect_s + dead_s``. Death is
+counted from the suspicion, not from the last heartbeat: a router that was itself asleep gives everybody time to answer.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,8 +29,12 @@ class PresencePolicy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     heartbeat_s: float = Field(3.0, gt=0, le=60, description="seconds between heartbeats of an instance")
-    suspect_s: float = Field(9.0, gt=0, le=600, description="silence after which it gets no new tasks, and a probe")
-    dead_s: float = Field(30.0, gt=0, le=3600, description="further silence, probes unanswered, after which it is dead")
+    suspect_s: float = Field(
+        9.0, gt=0, le=600, description="silence after which it gets no new tasks, and a probe"
+    )
+    dead_s: float = Field(
+        30.0, gt=0, le=3600, description="further silence, probes unanswered, after which it is dead"
+    )
 
 
 class PresenceState(StrEnum):
@@ -63,14 +68,14 @@ class Instance:
     instance_id: str
     state: PresenceState = PresenceState.PENDING
     heard_at: float = 0.0
-    probed_at: float | None = None
+    suspected_at: float = 0.0
+    probed_at: float = 0.0
     beat: Heartbeat | None = None
 
     def heard(self, beat: Heartbeat, now: float) -> bool:
         """Take a heartbeat; returns whether the state changed."""
         before = self.state
         self.heard_at = now
-        self.probed_at = None
         self.beat = beat
         self.state = PresenceState.DEAD if beat.stopping else PresenceState.ACTIVE
         return self.state is not before
@@ -110,17 +115,27 @@ def tick(instance: Instance, now: float, policy: PresencePolicy) -> Probe | Died
     mailbox = instance.beat.mailbox if instance.beat else ""
     if instance.state is PresenceState.ACTIVE and silent >= policy.suspect_s:
         instance.state = PresenceState.SUSPECT
-        instance.probed_at = now
+        instance.suspected_at = instance.probed_at = now
         return Probe(instance.instance_id, mailbox)
     if instance.state is not PresenceState.SUSPECT:
         return None
-    if silent >= policy.suspect_s + policy.dead_s and instance.probed_at is not None:
+    if silent >= policy.suspect_s + policy.dead_s and now - instance.suspected_at >= policy.dead_s:
         instance.state = PresenceState.DEAD
         return Died(instance.instance_id)
-    if instance.probed_at is None or now - instance.probed_at >= policy.heartbeat_s:
+    if now - instance.probed_at >= policy.heartbeat_s:
         instance.probed_at = now
         return Probe(instance.instance_id, mailbox)
     return None
+
+
+_RANK: Final = {
+    PresenceState.ACTIVE: 3,
+    PresenceState.SUSPECT: 2,
+    PresenceState.DEAD: 1,
+    PresenceState.PENDING: 0,
+}
+REMEMBERED: Final = 10
+"""A dead instance is remembered for so many times the silence that makes one dead."""
 
 
 @dataclass(slots=True)
@@ -130,12 +145,31 @@ class Roster:
     instances: dict[str, Instance] = field(default_factory=dict)
 
     def state(self) -> PresenceState:
-        """The best state any instance is in; pending where none was ever heard."""
-        return best_state(instance.state for instance in self.instances.values())
+        """The most alive state any instance is in; pending where none was ever heard."""
+        best = PresenceState.PENDING
+        for instance in self.instances.values():
+            if instance.state is PresenceState.ACTIVE:
+                return PresenceState.ACTIVE
+            best = max(best, instance.state, key=_RANK.__getitem__)
+        return best
 
     def slots(self) -> int:
         """Slots that the active instances offer together."""
-        return sum(instance.capacity() for instance in self.instances.values())
+        slots = 0
+        for instance in self.instances.values():
+            slots += instance.capacity()
+        return slots
+
+    def forget(self, now: float, policy: PresencePolicy) -> None:
+        """Drop instances that have been dead for long: their names never come again, and nobody asks for their work."""
+        limit = now - REMEMBERED * (policy.suspect_s + policy.dead_s)
+        gone = [
+            i.instance_id
+            for i in self.instances.values()
+            if i.state is PresenceState.DEAD and i.heard_at < limit
+        ]
+        for instance_id in gone:
+            del self.instances[instance_id]
 
     def silent_for(self, now: float) -> float | None:
         """Seconds since any instance was heard, ``None`` if never."""
@@ -146,11 +180,3 @@ class Roster:
         """Dispatch ids that the instances said they run, in their last heartbeats."""
         beats = (instance.beat for instance in self.instances.values() if instance.beat is not None)
         return {dispatch for beat in beats for dispatch in beat.running}
-
-
-_RANK = {PresenceState.ACTIVE: 3, PresenceState.SUSPECT: 2, PresenceState.DEAD: 1, PresenceState.PENDING: 0}
-
-
-def best_state(states: Iterable[PresenceState]) -> PresenceState:
-    """The most alive of the states; pending of none."""
-    return max(states, key=_RANK.__getitem__, default=PresenceState.PENDING)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from reach_worker.core.backoff import RetryPolicy, delay_s
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import RULES, Again, Attempt, DeadLetterReason, Outcome, OutcomeClass
-from reach_worker.core.success import Track
+from reach_worker.core.success import WINDOW, Track
 
 MICROSECONDS = 1_000_000
 
@@ -20,10 +20,14 @@ class TimeoutPolicy(BaseModel):
     attempt_ms: int = Field(8_000, gt=0, description="limit of an attempt where the capability declares none")
     floor_ms: int = Field(2_000, gt=0, description="no learned limit is shorter")
     factor: float = Field(1.5, ge=1, description="learned limit: this times the agent's 99th percentile")
-    min_successes: int = Field(50, ge=1, description="successes before a limit is learned")
-    pickup_s: float = Field(60.0, gt=0, description="longest wait in an agent's queue before a dispatch comes back")
+    min_successes: int = Field(50, ge=1, le=WINDOW, description="successes before a limit is learned")
+    pickup_s: float = Field(
+        60.0, gt=0, description="longest wait in an agent's queue before a dispatch comes back"
+    )
     backstop_s: float = Field(
-        10.0, gt=0, description="what the router waits beyond pick-up and limit before it gives a dispatch up itself"
+        10.0,
+        gt=0,
+        description="what the router waits beyond pick-up and limit before it gives a dispatch up itself",
     )
 
 
@@ -32,7 +36,9 @@ class IdempotencyPolicy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    window_s: float = Field(60.0, ge=0, description="seconds after its end in which a repeated task id is answered")
+    window_s: float = Field(
+        60.0, ge=0, description="seconds after its end in which a repeated task id is answered"
+    )
     long_task_s: float = Field(60.0, ge=0, description="a task that took longer than this is a long one")
     long_window_s: float = Field(300.0, ge=0, description="the window of long tasks, seconds")
 
@@ -73,33 +79,49 @@ def next_step(
     envelope: Envelope, attempt: Attempt, outcome: Outcome, *, policy: RetryPolicy, draw: float
 ) -> Step:
     """What follows from an attempt's outcome. ``draw`` in [0, 1) jitters the delay."""
-    rule = RULES[outcome.outcome]
+    kind, rule = outcome.outcome, RULES[outcome.outcome]
+    unknown = (
+        envelope.side_effects and outcome.started and (rule.may_have_run or kind is OutcomeClass.RELEASED)
+    )
     if rule.again is Again.DONE:
         return Done()
-    side_effects = envelope.side_effects
-    begun = outcome.started
-    if outcome.outcome is OutcomeClass.RELEASED and not (side_effects and begun):
-        return TryAgain(envelope, 0.0)
+    if kind is OutcomeClass.RELEASED and not unknown:
+        return _released(envelope, attempt, policy, draw)
     tried = envelope.with_attempt(attempt)
-    if outcome.outcome is OutcomeClass.CANCELLED:
+    if kind is OutcomeClass.CANCELLED:
         return Cancelled(tried)
     if rule.again is Again.NEVER:
         return Bury(tried, DeadLetterReason.BAD_REQUEST, outcome.message)
-    if side_effects and begun and (rule.may_have_run or outcome.outcome is OutcomeClass.RELEASED):
-        why = f"{outcome.outcome.value} after it had begun, and it has side effects: {outcome.message}"
+    if unknown:
+        why = f"{kind.value} after it had begun, and it has side effects: {outcome.message}"
         return Bury(tried, DeadLetterReason.OUTCOME_UNKNOWN, why)
     if tried.retries_spent > policy.max_retries or len(tried.attempts) >= policy.max_dispatches:
         return _exhausted(tried, outcome)
     delay = delay_s(max(1, tried.retries_spent), draw, policy) if rule.again is Again.LATER else 0.0
     ends_too_early = tried.deadline is not None and attempt.ended_at + delay * MICROSECONDS >= tried.deadline
     if ends_too_early:
-        return Bury(tried, DeadLetterReason.EXPIRED, f"no time left for another attempt after: {outcome.message}")
+        return Bury(
+            tried, DeadLetterReason.EXPIRED, f"no time left for another attempt after: {outcome.message}"
+        )
     return TryAgain(tried, delay)
+
+
+def _released(envelope: Envelope, attempt: Attempt, policy: RetryPolicy, draw: float) -> TryAgain:
+    """It never ran, and that counts as nothing: at once the first time, then backing off.
+
+    An agent that hands back all it gets (its clock is wrong, say) would be asked at full speed for ever.
+    """
+    again = len(envelope.released)
+    return TryAgain(
+        envelope.with_release(attempt.dispatch_id), delay_s(again, draw, policy) if again > 0 else 0.0
+    )
 
 
 def _exhausted(tried: Envelope, outcome: Outcome) -> Bury:
     reason = DeadLetterReason.POISON if outcome.crashed else DeadLetterReason.ATTEMPTS_EXHAUSTED
-    return Bury(tried, reason, f"{len(tried.attempts)} attempts, the last: {outcome.outcome.value}: {outcome.message}")
+    return Bury(
+        tried, reason, f"{len(tried.attempts)} attempts, the last: {outcome.outcome.value}: {outcome.message}"
+    )
 
 
 def attempt_timeout_ms(

@@ -1,34 +1,40 @@
 """The decision: which agent gets a task, or that it waits, or that nobody may have it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
-from reach_worker.core.document import nearest
-from reach_worker.core.fleet import Agent, Fleet
-from reach_worker.core.gates import EXCLUDED_OPEN, Ask, GateKind, Verdict, excluded, judge
-from reach_worker.core.manifest import Capability
-from reach_worker.core.policy import RoutingPolicy
-from reach_worker.core.scoring import Dimension, dimensions
+from reach_worker.core.fleet import Fleet, Offer
+from reach_worker.core.gates import OPEN, Ask, GateKind, Verdict, all_verdicts, excluded, judge
+from reach_worker.core.policy import DimensionName, RoutingPolicy
+from reach_worker.core.scoring import Dimension, dimensions, score
 
 TIE: Final = 9
 """Scores that agree to so many decimals are equal."""
+MOST_NAMED: Final = 5
+"""Agents that are named for one reason, and reasons that are told of one decision; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One agent that has the capability: its gates, and its score if all were open."""
+    """One agent that has the capability: the gates closed to it, and its score if there are none."""
 
     agent_id: str
-    gates: tuple[Verdict, ...]
+    closed: tuple[Verdict, ...]
     dimensions: tuple[Dimension, ...] = ()
     score: float | None = None
 
     @property
     def eligible(self) -> bool:
         """All gates are open."""
-        return self.score is not None
+        return not self.closed
+
+    @property
+    def gates(self) -> tuple[Verdict, ...]:
+        """Every gate's verdict, in the order people read them."""
+        return all_verdicts(self.closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,105 +115,119 @@ VERDICTS: Final[Mapping[type, str]] = {
 }
 
 
+_ALL_OPEN: Final[Mapping[str, bool | str]] = {verdict.gate: True for verdict in OPEN}
+
+
 def _candidate_dict(candidate: Candidate) -> dict[str, Any]:
     return {
         "agent": candidate.agent_id,
         "score": candidate.score,
-        "gates": {verdict.gate: verdict.reason if not verdict.passed else True for verdict in candidate.gates},
-        "dimensions": [
-            {"name": d.name, "raw": d.raw, "value": d.value, "weight": d.weight, "share": d.share}
-            for d in candidate.dimensions
-        ],
+        "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in candidate.closed}},
+        "dimensions": [dimension._asdict() for dimension in candidate.dimensions],
     }
 
 
 def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     """Choose an agent for a task at ``now`` (monotonic seconds). Two plans of one fleet for one task are equal."""
-    judged = [
-        (agent, capability, judge(ask, agent, capability, fleet, now))
-        for agent, capability in _capable(ask.capability, fleet)
+    offers = fleet.capable(ask.capability)
+    closed = _step_back(ask, offers, [judge(ask, offer, fleet, now) for offer in offers])
+    weights = policy.weight_table
+    candidates = tuple(
+        [_candidate(offer, verdicts, fleet, weights) for offer, verdicts in zip(offers, closed, strict=True)]
+    )
+    return Decision(
+        ask.task_id, ask.capability, policy.name, _choose(ask, candidates, fleet, policy), candidates
+    )
+
+
+_Closed = tuple[Verdict, ...]
+
+
+def _step_back(ask: Ask, offers: Sequence[Offer], closed: Sequence[_Closed]) -> Sequence[_Closed]:
+    """An agent that failed this task steps back while another could work on it; the only one may try again."""
+    if not ask.excluded:
+        return closed
+    names = [offer.agent.agent_id for offer in offers]
+    others = any(
+        name not in ask.excluded and all(verdict.gate in _BUSY for verdict in verdicts)
+        for name, verdicts in zip(names, closed, strict=True)
+    )
+    if not others:
+        return closed
+    return [
+        (*verdicts, excluded(f"{ask.excluded[name]}, another agent can take it"))
+        if name in ask.excluded
+        else verdicts
+        for name, verdicts in zip(names, closed, strict=True)
     ]
-    judged = _step_back(ask, judged)
-    weights = policy.weight_table()
-    candidates = tuple(_candidate(agent, capability, gates, fleet, weights) for agent, capability, gates in judged)
-    return Decision(ask.task_id, ask.capability, policy.name, _choose(ask, candidates, fleet, policy), candidates)
 
 
-def _capable(capability_id: str, fleet: Fleet) -> list[tuple[Agent, Capability]]:
-    found = []
-    for agent in fleet.capable(capability_id):
-        capability = agent.manifest.capability(capability_id)
-        if capability is not None:
-            found.append((agent, capability))
-    return found
-
-
-_Judged = tuple[Agent, Capability, tuple[Verdict, ...]]
-
-
-def _step_back(ask: Ask, judged: list[_Judged]) -> list[_Judged]:
-    """An agent that failed this task steps back while another could work on it; if it is the only one it may try again."""
-    others = any(agent.agent_id not in ask.excluded and _could_work(gates) for agent, _, gates in judged)
-    result = []
-    for agent, capability, gates in judged:
-        why = ask.excluded.get(agent.agent_id)
-        verdict = excluded(f"{why}; another agent can take it") if why and others else EXCLUDED_OPEN
-        result.append((agent, capability, (*gates, verdict)))
-    return result
-
-
-_BUSY: Final = ("slots", "rested")
-
-
-def _could_work(gates: tuple[Verdict, ...]) -> bool:
-    return all(verdict.passed or verdict.gate in _BUSY for verdict in gates)
+_BUSY: Final = frozenset(("slots", "rested"))
+"""Gates that close to an agent that could work, and open again by themselves."""
 
 
 def _candidate(
-    agent: Agent, capability: Capability, gates: tuple[Verdict, ...], fleet: Fleet, weights: Mapping[str, float]
+    offer: Offer, closed: _Closed, fleet: Fleet, weights: Mapping[DimensionName, float]
 ) -> Candidate:
-    if not all(verdict.passed for verdict in gates):
-        return Candidate(agent.agent_id, gates)
-    parts = dimensions(agent, capability, fleet, weights)
-    return Candidate(agent.agent_id, gates, parts, min(1.0, sum(part.share for part in parts)))
+    if closed:
+        return Candidate(offer.agent.agent_id, closed)
+    parts = dimensions(offer, fleet, weights)
+    return Candidate(offer.agent.agent_id, closed, parts, score(parts))
 
 
-def _choose(ask: Ask, candidates: tuple[Candidate, ...], fleet: Fleet, policy: RoutingPolicy) -> Choice:
+def _choose(ask: Ask, candidates: Sequence[Candidate], fleet: Fleet, policy: RoutingPolicy) -> Choice:
     if not candidates:
         return Unmatched(_nobody_has(ask.capability, fleet))
-    ranked = sorted((c for c in candidates if c.eligible), key=lambda c: _rank(c, ask.task_id, policy))
-    if ranked:
-        best = ranked[0]
-        score = best.score or 0.0
-        margin = score - (ranked[1].score or 0.0) if len(ranked) > 1 else None
-        return Chosen(best.agent_id, score, margin)
-    return _why_not(candidates)
+    ranked = sorted(
+        (_rank(c.score, c.agent_id, ask.task_id, policy), c.score, c.agent_id)
+        for c in candidates
+        if c.score is not None
+    )
+    if not ranked:
+        return _why_not(candidates)
+    _, best, agent_id = ranked[0]
+    margin = max(0.0, round(best - ranked[1][1], TIE)) if len(ranked) > 1 else None
+    return Chosen(agent_id, best, margin)
 
 
-def _rank(candidate: Candidate, task_id: str, policy: RoutingPolicy) -> tuple[float, bytes, str]:
+def _rank(value: float, agent_id: str, task_id: str, policy: RoutingPolicy) -> tuple[float, bytes, str]:
+    """Sorts the best first, and equals by name, or by a hash of task and agent (rendezvous: each gets its share)."""
     tie = b""
     if policy.tie_break == "spread":
-        tie = blake2b(f"{task_id}\x00{candidate.agent_id}".encode(), digest_size=8).digest()
-    return (-round(candidate.score or 0.0, TIE), tie, candidate.agent_id)
+        tie = blake2b(f"{task_id}\x00{agent_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return (-round(value, TIE), tie, agent_id)
 
 
-def _why_not(candidates: tuple[Candidate, ...]) -> Choice:
-    closed = {c.agent_id: [v for v in c.gates if not v.passed] for c in candidates}
-    never = {a: [v for v in vs if v.kind is GateKind.MAY_NOT] for a, vs in closed.items()}
-    if any(not verdicts for verdicts in never.values()):
-        waiting = {a: vs for a, vs in closed.items() if not never[a]}
-        return Wait(_reasons(waiting))
-    if all(any(v.gate == "schema" for v in verdicts) for verdicts in never.values()):
-        return PayloadRefused(_reasons({a: [v for v in vs if v.gate == "schema"] for a, vs in never.items()}))
+def _why_not(candidates: Sequence[Candidate]) -> Choice:
+    never = {c.agent_id: [v for v in c.closed if v.kind is GateKind.MAY_NOT] for c in candidates}
+    if not all(never.values()):
+        return Wait(_reasons({c.agent_id: c.closed for c in candidates if not never[c.agent_id]}))
+    misfits = {agent: [v for v in verdicts if v.gate == "schema"] for agent, verdicts in never.items()}
+    if all(misfits.values()):
+        return PayloadRefused(_reasons(misfits))
     return Unmatched(_reasons(never))
 
 
-def _reasons(closed: Mapping[str, list[Verdict]]) -> str:
-    return "; ".join(f"{agent}: {', '.join(v.reason for v in verdicts)}" for agent, verdicts in closed.items())
+def _reasons(closed: Mapping[str, Sequence[Verdict]]) -> str:
+    """Why not, those with the same reasons together: ``a, b: missing vision; c: at max concurrency 8/8``."""
+    agents: dict[str, list[str]] = {}
+    for agent, verdicts in closed.items():
+        agents.setdefault(", ".join(verdict.reason for verdict in verdicts), []).append(agent)
+    told = [f"{_named(names)}: {why}" for why, names in islice(agents.items(), MOST_NAMED)]
+    if len(agents) > MOST_NAMED:
+        told.append(f"and {len(agents) - MOST_NAMED} reasons more")
+    return "; ".join(told)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _nobody_has(capability: str, fleet: Fleet) -> str:
     if not capability:
         return "only an intent is given: routing by meaning is not part of this version, name a capability"
-    close = nearest(capability, fleet.by_capability)
-    return f"no known agent has the capability {capability!r}" + (f", did you mean {close!r}?" if close else "")
+    close = fleet.nearest(capability)
+    return f"no known agent has the capability {capability!r}" + (
+        f", did you mean {close!r}?" if close else ""
+    )

@@ -1,11 +1,11 @@
 """Who is best: named dimensions in [0, 1], weighted and added up."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
-from reach_worker.core.fleet import Agent, Fleet
-from reach_worker.core.manifest import Capability
+from reach_worker.core.fleet import Fleet, Offer
+from reach_worker.core.policy import DimensionName
 
 COST_BEST: Final = 1.0
 COST_WORST: Final = 5.0
@@ -16,9 +16,8 @@ NO_RECORD: Final = 0.5
 """Success of an agent without a record: "no data" and "always fails" are different claims."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dimension:
-    """One part of a score. ``raw`` is what was measured or declared (``None`` = nothing known), ``share`` = value · weight."""
+class Dimension(NamedTuple):
+    """One part of a score. ``raw``: as measured or declared (``None`` = nothing known). ``share`` = value · weight."""
 
     name: str
     raw: float | None
@@ -50,29 +49,47 @@ def load_value(under_way: int, slots: int) -> float:
     return 1.0 - min(1.0, max(0, under_way) / limit)
 
 
-def dimensions(
-    agent: Agent, capability: Capability, fleet: Fleet, weights: Mapping[str, float]
-) -> tuple[Dimension, ...]:
+def dimensions(offer: Offer, fleet: Fleet, weights: Mapping[DimensionName, float]) -> tuple[Dimension, ...]:
     """The dimensions that count, in the order of the weights."""
     found = []
     for name, weight in weights.items():
-        raw, value = _measure(name, agent, capability, fleet)
+        raw, value = _MEASURES[name](offer, fleet)
         found.append(Dimension(name, raw, value, weight, value * weight))
     return tuple(found)
 
 
-def _measure(name: str, agent: Agent, capability: Capability, fleet: Fleet) -> tuple[float | None, float]:
-    match name:
-        case "cost":
-            return capability.cost, cost_value(capability.cost)
-        case "latency":
-            return capability.latency_ms, latency_value(capability.latency_ms)
-        case "success":
-            track = fleet.record.of(agent.agent_id, capability.id)
-            rate = None if track is None else track.success()
-            return rate, success_value(rate)
-        case "load":
-            held = fleet.leases.held(agent.agent_id)
-            return float(held), load_value(held, agent.roster.slots())
-        case _:
-            raise ValueError(f"no dimension is called {name!r}")
+def score(parts: Iterable[Dimension]) -> float:
+    """The sum of the shares, rounded once: 0.35 + 0.35 + 0.20 + 0.10 is 1, and a better part never lowers it."""
+    return min(1.0, math.fsum([part.share for part in parts]))
+
+
+_Measured = tuple[float | None, float]
+
+
+def _cost(offer: Offer, _fleet: Fleet) -> _Measured:
+    cost = offer.capability.declared_cost
+    return cost, cost_value(cost)
+
+
+def _latency(offer: Offer, _fleet: Fleet) -> _Measured:
+    latency_ms = offer.capability.declared_latency_ms
+    return latency_ms, latency_value(latency_ms)
+
+
+def _success(offer: Offer, fleet: Fleet) -> _Measured:
+    track = fleet.record.of(offer.agent.agent_id, offer.capability.id)
+    rate = None if track is None else track.success()
+    return rate, success_value(rate)
+
+
+def _load(offer: Offer, fleet: Fleet) -> _Measured:
+    held = fleet.leases.held(offer.agent.agent_id)
+    return float(held), load_value(held, offer.agent.roster.slots())
+
+
+_MEASURES: Final[Mapping[DimensionName, Callable[[Offer, Fleet], _Measured]]] = {
+    "cost": _cost,
+    "latency": _latency,
+    "success": _success,
+    "load": _load,
+}

@@ -1,8 +1,11 @@
 """How much an agent may have at once: slots of its live instances, counted from leases that exist."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
+
+MOST_AHEAD: Final = 4
 
 
 class SlotPolicy(BaseModel):
@@ -38,7 +41,10 @@ class Lease:
 
 @dataclass(slots=True)
 class Leases:
-    """The leases there are. A slot is taken while its lease is here and free when it is not; nothing is counted by hand."""
+    """The leases there are. A slot is taken while its lease is here and free when it is not; nobody counts up or down.
+
+    ``size``: bytes of the task bodies that the leases stand for.
+    """
 
     by_dispatch: dict[str, Lease] = field(default_factory=dict)
     by_agent: dict[str, set[str]] = field(default_factory=dict)
@@ -56,8 +62,11 @@ class Leases:
         """Give a slot back; ``None`` if there is no such lease (it was given back before)."""
         lease = self.by_dispatch.pop(dispatch_id, None)
         if lease is not None:
-            self.by_agent[lease.agent_id].discard(dispatch_id)
             self.size -= lease.size
+            of_agent = self.by_agent[lease.agent_id]
+            of_agent.discard(dispatch_id)
+            if not of_agent:
+                del self.by_agent[lease.agent_id]
         return lease
 
     def held(self, agent_id: str) -> int:
@@ -79,9 +88,9 @@ def head_start(slots: int, service_s: float | None, policy: SlotPolicy) -> int:
     """Tasks sent ahead of a free slot.
 
     Little's law: the agent finishes ``slots / service_s`` tasks a second, so this many are done while one travels.
-    Nothing is sent ahead to an agent whose service time is not known, and never more than its slots again.
+    Nothing is sent ahead to an agent whose service time is not known, and at most :data:`MOST_AHEAD` for each slot.
     """
     if slots <= 0 or service_s is None:
         return 0
     ahead = slots * policy.head_start_s / max(service_s, 1e-6)
-    return min(slots * 4, int(ahead), policy.per_agent)
+    return min(slots * MOST_AHEAD, int(ahead), policy.per_agent)

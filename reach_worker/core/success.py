@@ -1,6 +1,7 @@
 """What is known of an agent's work on a capability: decayed counts and recent service times."""
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -11,9 +12,15 @@ WINDOW: Final = 256
 """Service times kept per agent and capability."""
 
 
+CLOCK_WAS_WRONG_S: Final = 86_400.0
+
+
 @dataclass(slots=True)
 class DecayedCount:
-    """Successes among tries, both halving every ``half_life_s``. Prior-free: a prior is added when it is read."""
+    """Successes among tries, both halving every ``half_life_s``. Prior-free: a prior is added when it is read.
+
+    ``at``: the time, in seconds, to which both are decayed.
+    """
 
     half_life_s: float
     good: float = 0.0
@@ -21,14 +28,24 @@ class DecayedCount:
     at: float = 0.0
 
     def add(self, now: float, *, good: bool) -> None:
-        """Count one try that ended at ``now`` (seconds; a time before the last one counts as the last one)."""
-        self._decay(now)
-        self.good += 1.0 if good else 0.0
-        self.tries += 1.0
+        """Count one try that ended at ``now`` (seconds). One that comes late weighs as little as if it had come in time.
+
+        A count that stands more than a day ahead was made while a clock was wrong: it is brought back to ``now``.
+        """
+        late = self.at - now
+        if late > CLOCK_WAS_WRONG_S:
+            self.at, late = now, 0.0
+        weight = 1.0
+        if late > 0.0:
+            weight = math.exp2(-late / self.half_life_s)
+        else:
+            self._decay(now)
+        self.good += weight if good else 0.0
+        self.tries += weight
 
     def rate(self) -> float | None:
         """Share of good ones, ``None`` while nothing was ever counted. Decay does not change it."""
-        return None if self.tries <= 0.0 else min(1.0, max(0.0, self.good / self.tries))
+        return min(1.0, max(0.0, self.good / self.tries)) if self.tries > 0.0 else None
 
     def effective(self, now: float) -> float:
         """Effective number of tries at ``now``."""
@@ -38,34 +55,37 @@ class DecayedCount:
         return math.exp2(-max(0.0, now - self.at) / self.half_life_s)
 
     def _decay(self, now: float) -> None:
+        """Decay to ``now``. What no count can be (a damaged row of the store) is dropped: it would never decay."""
         factor = self._factor(now)
-        self.good *= factor
-        self.tries *= factor
-        self.at = max(now, self.at)
+        good, tries = self.good * factor, self.tries * factor
+        sound = 0.0 <= good <= tries < math.inf
+        self.good, self.tries = (good, tries) if sound else (0.0, 0.0)
+        self.at = now
 
 
 @dataclass(slots=True)
 class ServiceTimes:
-    """The last service times of successes, in seconds."""
+    """The last service times of successes, in seconds; ``ordered`` holds the same by length, for whoever decides."""
 
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    _sorted: list[float] | None = None
+    recent: deque[float] = field(default_factory=deque)
+    ordered: list[float] = field(default_factory=list)
 
     def add(self, seconds: float) -> None:
-        """Add one success's service time."""
-        self.recent.append(max(0.0, seconds))
-        self._sorted = None
+        """Add one success's service time; beyond :data:`WINDOW` the oldest one goes."""
+        seconds = max(0.0, seconds)
+        if len(self.recent) == WINDOW:
+            del self.ordered[bisect_left(self.ordered, self.recent.popleft())]
+        self.recent.append(seconds)
+        insort(self.ordered, seconds)
 
     def __len__(self) -> int:
         return len(self.recent)
 
     def quantile(self, q: float) -> float | None:
         """The ``q`` quantile (nearest rank), ``None`` without observations."""
-        if not self.recent:
+        if not self.ordered:
             return None
-        if self._sorted is None:
-            self._sorted = sorted(self.recent)
-        return self._sorted[max(0, math.ceil(q * len(self._sorted)) - 1)]
+        return self.ordered[max(0, math.ceil(q * len(self.ordered)) - 1)]
 
 
 @dataclass(slots=True)

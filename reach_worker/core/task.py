@@ -26,7 +26,7 @@ from reach_worker.core.plain_words import in_words, kind_of
 SUPPORTED_SCHEMA_VERSIONS: Final = (1,)
 LONGEST_ID: Final = 200
 MOST_ENTRIES: Final = 1_000
-"""Entries of ``metadata`` and ``attachments``. Without a bound a few megabytes of wrong ones take half a minute to refuse."""
+"""Entries of ``metadata`` and ``attachments``. Without a bound a few megabytes of wrong ones take half a minute."""
 LONGEST_DEADLINE_MS: Final = 365 * 24 * 3_600_000
 _TOLD: Final = 5
 """Faults that are told of one task."""
@@ -34,7 +34,13 @@ _TOLD: Final = 5
 
 def usable_id(text: str | None) -> bool:
     """The text can stand for a task in logs, headers and tables: printable, not blank, not endless."""
-    return text is not None and len(text) <= LONGEST_ID and text.isprintable() and not text.isspace() and text != ""
+    return (
+        text is not None
+        and len(text) <= LONGEST_ID
+        and text.isprintable()
+        and not text.isspace()
+        and text != ""
+    )
 
 
 def _is_id(text: str) -> str:
@@ -82,7 +88,9 @@ class Task(BaseModel):
     )
     payload: Payload = Field(default_factory=dict, description="the capability's input")
     flow_id: Id | None = Field(None, description="ties tasks of one flow together; defaults to the task id")
-    requires: list[Name] = Field(default_factory=list, max_length=64, description="capability tags, all needed")
+    requires: list[Name] = Field(
+        default_factory=list, max_length=64, description="capability tags, all needed"
+    )
     domain: Name | None = Field(None, description="permission domain the task belongs to")
     mode: Literal["single", "race", "fanout"] = Field(
         "single", description="one agent, the first of two, or all"
@@ -118,7 +126,9 @@ def decode_task(body: bytes, *, max_bytes: int, content_encoding: str | None = N
     Of a key that comes twice the last one counts, as in most readers of JSON.
     """
     if len(body) > max_bytes:
-        return Refusal(DeadLetterReason.TOO_LARGE, f"the body has {len(body)} bytes, the limit is {max_bytes}")
+        return Refusal(
+            DeadLetterReason.TOO_LARGE, f"the body has {len(body)} bytes, the limit is {max_bytes}"
+        )
     if content_encoding and content_encoding.lower() not in ("utf-8", "utf8", "identity"):
         shown = content_encoding[:40]
         return Refusal(

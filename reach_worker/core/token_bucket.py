@@ -12,7 +12,9 @@ class IntakePolicy(BaseModel):
 
     rate: float | None = Field(None, gt=0, description="tasks per second taken from intake; none = no limit")
     burst: int = Field(200, ge=1, description="tasks that may be taken at once after a pause")
-    prefetch: int = Field(200, ge=1, le=2000, description="deliveries the router holds unacknowledged at most")
+    prefetch: int = Field(
+        200, ge=1, le=2000, description="deliveries the router holds unacknowledged at most"
+    )
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="larger bodies become dead letters")
 
     def held_at_most(self) -> int:

@@ -19,21 +19,23 @@ def to_spill(
 ) -> list[str]:
     """Ids of the tasks to move, oldest first.
 
+    ``held``: what is left, oldest first, when all that could be bound is. ``free``: free slots by capability.
+
     Two reasons: a task was held for ``hold_s`` (no delivery is held longer than a minute), or the window is half full and
-    others could work: then what waits for a capability without a free slot makes room, all but a tenth of the window.
-    A fleet that keeps up never pays the extra hop.
+    others could work: then what waits makes room, all but a tenth of the window of each capability. The oldest go: a
+    lane is served before the window, so the order stays. A capability with free slots is no exception: what is left of
+    it may go to none of those agents. A fleet that keeps up never pays the extra hop.
     """
     spilled = [task.task_id for task in held if now - task.since >= hold_s]
-    crowded = len(held) - len(spilled) >= max(1, window // 2)
+    left = [task for task in held if now - task.since < hold_s]
+    crowded = len(left) >= max(1, window // 2)
     others_could_work = any(count > 0 for count in free.values())
     if not (crowded and others_could_work):
         return spilled
-    gone = set(spilled)
-    waiting = Counter(task.capability for task in held if task.task_id not in gone)
+    waiting = Counter(task.capability for task in left)
     keep = max(1, window // 10)
-    for task in held:
-        if task.task_id in gone or free.get(task.capability, 0) > 0 or waiting[task.capability] <= keep:
-            continue
-        spilled.append(task.task_id)
-        waiting[task.capability] -= 1
+    for task in left:
+        if waiting[task.capability] > keep:
+            spilled.append(task.task_id)
+            waiting[task.capability] -= 1
     return spilled

@@ -1,0 +1,44 @@
+"""What a handler raises to say how its attempt ended. Any other exception means ``failed``."""
+
+from reach_worker.core.outcome import OutcomeClass
+
+
+class AgentOutcome(Exception):  # noqa: N818 - endings; not all of them are errors
+    """The base of the endings. ``kind`` is the outcome class it stands for."""
+
+    kind = OutcomeClass.FAILED
+    retry_after_s: float | None = None
+
+
+class RateLimited(AgentOutcome):
+    """Too much at the moment: not counted against the agent, which rests for ``retry_after`` seconds."""
+
+    kind = OutcomeClass.RATE_LIMITED
+
+    def __init__(self, retry_after: float, message: str = "rate limited") -> None:
+        self.retry_after_s = max(0.0, float(retry_after))
+        super().__init__(message)
+
+
+class BadRequest(AgentOutcome):
+    """The task itself is wrong; no agent could do it. Never tried again."""
+
+    kind = OutcomeClass.BAD_REQUEST
+
+
+class Rejected(AgentOutcome):
+    """Not my capability after all: another agent gets it, and the routing learns."""
+
+    kind = OutcomeClass.REJECTED
+
+
+class Unavailable(AgentOutcome):
+    """What I need is gone or refuses: tried again, elsewhere."""
+
+    kind = OutcomeClass.UNAVAILABLE
+
+
+class Cancelled(AgentOutcome):
+    """I stopped because I was told to."""
+
+    kind = OutcomeClass.CANCELLED

@@ -1,0 +1,117 @@
+"""Running one handler for one dispatch: time limits, threads, and what its ending means."""
+
+import asyncio
+import functools
+import logging
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from pydantic import BaseModel
+
+from reach_worker.agent.agent import Handler
+from reach_worker.agent.context import Context
+from reach_worker.agent.outcomes import AgentOutcome
+from reach_worker.core.outcome import OutcomeClass, cut
+from reach_worker.core.task import Task
+
+log = logging.getLogger(__name__)
+
+COOPERATIVE_S: Final = 1.0
+"""After its time a handler sees ``cancelled`` and has so long to end by itself; then it is cancelled hard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended. ``left_behind``: what still runs although nobody waits for it (a thread cannot be ended)."""
+
+    kind: OutcomeClass
+    message: str = ""
+    result: bytes = b""
+    retry_after_ms: int | None = None
+    left_behind: "asyncio.Future[Any] | None" = None
+
+
+async def run_handler(
+    handler: Handler, task: Task, context: Context, *, threads: Executor, stop: asyncio.Event, max_bytes: int
+) -> Ending:
+    """Run a handler to its end, at most for the context's time. ``stop`` takes it back early."""
+    invoked = _invoke(handler, task, context, threads)
+    work: asyncio.Future[Any] = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
+    stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
+    try:
+        await asyncio.wait({work, stopped}, timeout=context.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return _ending(work, max_bytes)
+        taken_back = stopped.done()
+        await _end(work, context)
+    finally:
+        stopped.cancel()
+        if not work.done():
+            work.cancel()
+    left = None if work.done() else work
+    if taken_back:
+        return Ending(OutcomeClass.CANCELLED, "taken back while it ran", left_behind=left)
+    if work.done() and not work.cancelled() and work.exception() is None:
+        return _ending(work, max_bytes)
+    return Ending(OutcomeClass.TIMEOUT, f"not done after {context.timeout_s:g} s", left_behind=left)
+
+
+async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
+    """Ask it to end, then end it."""
+    context.cancelled.set()
+    await asyncio.wait({work}, timeout=min(COOPERATIVE_S, context.timeout_s))
+    if not work.done():
+        work.cancel()
+        await asyncio.wait({work}, timeout=COOPERATIVE_S)
+
+
+async def _invoke(handler: Handler, task: Task, context: Context, threads: Executor) -> Any:
+    if handler.is_async:
+        return await handler.call(task.payload, context)
+    result = await asyncio.get_running_loop().run_in_executor(
+        threads, functools.partial(handler.call, task.payload, context)
+    )
+    return await result if asyncio.iscoroutine(result) else result
+
+
+def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
+    if work.cancelled():
+        return Ending(OutcomeClass.FAILED, "the handler cancelled itself")
+    error = work.exception()
+    match error:
+        case None:
+            return _result(work.result(), max_bytes)
+        case AgentOutcome():
+            after = error.retry_after_s
+            return Ending(
+                error.kind, _words(error), retry_after_ms=None if after is None else int(after * 1000)
+            )
+        case Exception():
+            log.warning("a handler raised", exc_info=error)
+            return Ending(OutcomeClass.FAILED, f"{type(error).__name__}: {_words(error)}")
+        case _:
+            return Ending(OutcomeClass.FAILED, f"{type(error).__name__} ended the handler")
+
+
+def _result(value: object, max_bytes: int) -> Ending:
+    try:
+        result = orjson.dumps(value, default=_plain)
+    except TypeError as error:
+        return Ending(OutcomeClass.FAILED, f"the handler's result is no JSON: {error}")
+    if len(result) > max_bytes:
+        return Ending(
+            OutcomeClass.FAILED, f"the handler's result has {len(result)} bytes, the limit is {max_bytes}"
+        )
+    return Ending(OutcomeClass.SUCCEEDED, result=result)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _words(error: BaseException) -> str:
+    return cut(str(error) or type(error).__name__)

@@ -1,0 +1,320 @@
+"""The worker: one process of an agent. It says that it is there, takes dispatches, runs handlers, returns outcomes.
+
+Every dispatch it takes is acknowledged only after the broker has confirmed its outcome, so nothing is lost if
+the process dies; it is delivered again then, and runs alone, so that a task that kills its process takes no
+others along.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from reach_worker.agent.agent import Agent
+from reach_worker.agent.announcer import Announcer
+from reach_worker.agent.context import Context, context_of
+from reach_worker.agent.outbox import Finished, Outbox
+from reach_worker.agent.run import Ending, run_handler
+from reach_worker.core.announcement import WHO, cancel_key
+from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
+from reach_worker.core.envelope import BadHeaders
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.names import Names
+from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.core.slots import SlotPolicy, head_start
+from reach_worker.core.success import ServiceTimes
+from reach_worker.core.task import Refusal, Task, decode_task
+from reach_worker.ports import Clock, ConsumingBus, Sent
+
+log = logging.getLogger(__name__)
+
+ADAPT_S: Final = 1.0
+LAST_WORDS_S: Final = 5.0
+"""After the grace period outcomes have so long to reach the broker."""
+CRASHES: Final = 2
+"""A dispatch that was delivered again so often has killed its process twice: it goes back instead of trying a third."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPolicy:
+    """The worker's share of the settings. Times in seconds."""
+
+    heartbeat_s: float = 3.0
+    grace_s: float = 20.0
+    max_body_bytes: int = 8 * 1024 * 1024
+    slots: SlotPolicy = field(default_factory=SlotPolicy)
+
+
+@dataclass(slots=True)
+class Run:
+    """One dispatch in this worker's hands."""
+
+    dispatch: Dispatch
+    delivery: Delivery
+    task: Task
+    alone: bool
+    context: Context | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Worker:
+    """Runs one agent."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        instance_id: str,
+        names: Names,
+        policy: WorkerPolicy,
+        bus: ConsumingBus,
+        clock: Clock,
+    ) -> None:
+        self.manifest = agent.manifest
+        self.stop_asked = asyncio.Event()
+        self._handlers = agent.handlers
+        self._instance_id = instance_id
+        self._names = names
+        self._policy = policy
+        self._bus = bus
+        self._clock = clock
+        self._capacity = self.manifest.max_concurrency
+        self._ready: deque[Run] = deque()
+        self._running: dict[str, Run] = {}
+        self._stuck: set[asyncio.Future[object]] = set()
+        self._outbox = Outbox(bus, clock, names.returns)
+        self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
+        self._service = ServiceTimes()
+        self._adapted_at = clock.monotonic()
+        self._threads = ThreadPoolExecutor(max_workers=self._capacity, thread_name_prefix="handler")
+
+    # -- life
+
+    async def run(self) -> None:
+        """Heartbeat, manifest, consume; until asked to stop, then drain."""
+        async with asyncio.TaskGroup() as group:
+            beats = group.create_task(
+                self._announcer.beat_forever(self._clock, self._policy.heartbeat_s), name="heartbeats"
+            )
+            sender = group.create_task(self._outbox.run(), name="outcomes")
+            await self._announcer.introduce()
+            await self._bus.want("work", wanted=True)
+            while not self.stop_asked.is_set():
+                await self._wait()
+                await self._turn(group)
+            await self._drain()
+            beats.cancel()
+            sender.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def left_behind(self) -> int:
+        """Runs that could not be ended (plain functions that do not look at ``cancelled``): their threads still run."""
+        return len(self._stuck)
+
+    async def _turn(self, group: asyncio.TaskGroup) -> None:
+        await self._mail(self._bus.inbox.take("instance"))
+        for delivery in self._bus.inbox.take("work"):
+            self._take(delivery)
+        self._start_runs(group)
+        await self._adapt()
+
+    async def _adapt(self) -> None:
+        """Prefetch what the slots take, and ahead of them only what is done while a message travels.
+
+        A dispatch that waits here could have gone to another instance: nothing waits behind slow work.
+        """
+        now = self._clock.monotonic()
+        if now - self._adapted_at < ADAPT_S:
+            return
+        self._adapted_at = now
+        await self._bus.trust("work")
+        ahead = head_start(self._capacity, self._service.quantile(0.5), self._policy.slots)
+        await self._bus.set_prefetch("work", self._capacity + ahead)
+
+    async def _wait(self) -> None:
+        arrived = self._bus.inbox.arrived
+        try:
+            async with asyncio.timeout(0.5):
+                await arrived.wait()
+        except TimeoutError:
+            return
+        arrived.clear()
+
+    async def _drain(self) -> None:
+        """Take no more; hand back what has not begun; let what runs finish, then take it back too."""
+        await self._bus.want("work", wanted=False)
+        await self._announcer.beat(stopping=True)
+        self._hand_back()
+        deadline = self._clock.monotonic() + self._policy.grace_s
+        while self._busy() and self._clock.monotonic() < deadline:
+            for delivery in self._bus.inbox.take("work"):
+                self._take(delivery)
+            self._hand_back()
+            await self._wait()
+        for run in list(self._running.values()):
+            self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None)
+            run.stop.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._outbox.idle.wait()
+
+    def _busy(self) -> bool:
+        return bool(self._running) or not self._outbox.idle.is_set()
+
+    def _hand_back(self) -> None:
+        while self._ready:
+            run = self._ready.popleft()
+            self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stops"), None)
+
+    # -- taking
+
+    def _take(self, delivery: Delivery) -> None:
+        dispatch = dispatch_from(delivery.headers)
+        if isinstance(dispatch, BadHeaders):
+            self._refuse_foreign(delivery, dispatch.error)
+            return
+        if dispatch.dispatch_id in self._running:
+            self._running[dispatch.dispatch_id].delivery = delivery
+            return
+        if self._outbox.came_again(dispatch.dispatch_id, delivery):
+            return
+        task = decode_task(delivery.body, max_bytes=self._policy.max_body_bytes * 2)
+        ending = self._not_to_run(dispatch, delivery, task)
+        if ending is not None or isinstance(task, Refusal):
+            stub = Run(dispatch, delivery, Task(capability="none"), alone=False)
+            self._finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
+            return
+        self._ready.append(
+            Run(dispatch, delivery, task, alone=delivery.redelivered or dispatch.envelope.crashes > 0)
+        )
+
+    def _not_to_run(self, dispatch: Dispatch, delivery: Delivery, task: Task | Refusal) -> Ending | None:
+        """Why a dispatch goes back without being run, ``None`` if it is to be run."""
+        if isinstance(task, Refusal):
+            return Ending(OutcomeClass.BAD_REQUEST, task.error)
+        if self.stop_asked.is_set():
+            return Ending(OutcomeClass.RELEASED, "the worker stops")
+        if dispatch.start_by and self._clock.utc_us() > dispatch.start_by:
+            return Ending(OutcomeClass.RELEASED, "it was too late to start it")
+        if dispatch.envelope.capability not in self._handlers:
+            known = ", ".join(sorted(self._handlers))
+            return Ending(
+                OutcomeClass.REJECTED, f"no handler for {dispatch.envelope.capability}, only for {known}"
+            )
+        if delivery.redelivered and (dispatch.envelope.side_effects or _times(delivery) >= CRASHES):
+            return Ending(OutcomeClass.UNAVAILABLE, "the process that had it before ended without an outcome")
+        return None
+
+    def _refuse_foreign(self, delivery: Delivery, error: str) -> None:
+        """Something that no router sent: to the routers, who put it in the dead letters with the reason."""
+        log.warning("a message in our queue is no dispatch: %s", error)
+        message = Message(self._names.returns, delivery.body, {})
+        self._outbox.put(Finished(self._clock.new_id(), message, delivery))
+
+    # -- running
+
+    def _start_runs(self, group: asyncio.TaskGroup) -> None:
+        """Start what may start: one that was delivered again runs alone, and nothing starts beside it."""
+        while self._ready and len(self._running) + len(self._stuck) < self._capacity:
+            if any(run.alone for run in self._running.values()):
+                return
+            if self._ready[0].alone and self._running:
+                return
+            run = self._ready.popleft()
+            self._running[run.dispatch.dispatch_id] = run
+            group.create_task(self._run(run), name=f"run {run.dispatch.dispatch_id}")
+
+    async def _run(self, run: Run) -> None:
+        try:
+            says_so = run.alone or run.dispatch.envelope.side_effects
+            if says_so and not await self._said_started(run):
+                self._finish(run, Ending(OutcomeClass.RELEASED, "the broker did not take its start"), None)
+                return
+            began = self._clock.monotonic()
+            run.context = context_of(run.dispatch, run.task, self._clock.monotonic)
+            ending = await run_handler(
+                self._handlers[run.dispatch.envelope.capability],
+                run.task,
+                run.context,
+                threads=self._threads,
+                stop=run.stop,
+                max_bytes=self._policy.max_body_bytes,
+            )
+            if ending.left_behind is not None:
+                self._keep_slot(ending.left_behind)
+            seconds = self._clock.monotonic() - began
+            self._service.add(seconds)
+            self._finish(run, ending, seconds)
+        finally:
+            self._running.pop(run.dispatch.dispatch_id, None)
+            self._bus.inbox.arrived.set()
+
+    def _keep_slot(self, left_behind: "asyncio.Future[object]") -> None:
+        """What cannot be ended keeps its slot until it ends."""
+        self._stuck.add(left_behind)
+        left_behind.add_done_callback(self._stuck.discard)
+
+    async def _said_started(self, run: Run) -> bool:
+        headers = {**run.dispatch.headers(), OUTCOME: STARTED_NOTE}
+        sent = await self._bus.publish([Message(self._names.outcomes(run.dispatch.owner), b"", headers)])
+        return sent == [Sent.CONFIRMED]
+
+    # -- outcomes
+
+    def _finish(self, run: Run, ending: Ending, seconds: float | None) -> None:
+        """Queue the outcome of a run, once."""
+        dispatch = run.dispatch
+        outcome = Outcome(
+            dispatch_id=dispatch.dispatch_id,
+            task_id=dispatch.envelope.task_id,
+            agent_id=self.manifest.id,
+            instance_id=self._instance_id,
+            outcome=ending.kind,
+            message=ending.message,
+            retry_after_ms=ending.retry_after_ms,
+            duration_ms=None if seconds is None else seconds * 1000,
+            started=run.context is not None,
+            crashed=run.context is None
+            and run.delivery.redelivered
+            and ending.kind is OutcomeClass.UNAVAILABLE,
+        )
+        body = ending.result if ending.kind is OutcomeClass.SUCCEEDED else run.delivery.body
+        message = Message(
+            self._names.outcomes(dispatch.owner),
+            body,
+            outcome_headers(dispatch.headers(), outcome),
+            correlation_id=dispatch.dispatch_id,
+        )
+        self._outbox.put(Finished(dispatch.dispatch_id, message, run.delivery))
+
+    # -- presence
+
+    def _state(self) -> tuple[int, tuple[str, ...]]:
+        """Slots on offer, and the dispatches that run: those that cannot be ended hold their slots."""
+        return max(0, self._capacity - len(self._stuck)), tuple(self._running)
+
+    async def _mail(self, deliveries: Sequence[Delivery]) -> None:
+        """Questions, probes, cancels."""
+        if not deliveries:
+            return
+        keys = {delivery.routing_key for delivery in deliveries}
+        if WHO in keys:
+            await self._announcer.introduce()
+        elif self._bus.mailbox in keys:
+            await self._announcer.beat()
+        for delivery in deliveries:
+            if delivery.routing_key == cancel_key(self.manifest.id):
+                run = self._running.get(delivery.body.decode("utf-8", "replace"))
+                if run is not None:
+                    run.stop.set()
+        await self._bus.ack(deliveries)
+
+
+def _times(delivery: Delivery) -> int:
+    """How often the broker delivered it before, by its own count."""
+    count = delivery.headers.get("x-delivery-count")
+    return count if isinstance(count, int) else 0

@@ -1,0 +1,407 @@
+"""A connection to the broker in memory, with every fault that a real one has at the push of a button."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Self
+
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.names import Names
+from reach_worker.errors import BrokerUnavailable
+from reach_worker.ports import Sent
+from reach_worker.testing.broker import MemoryBroker
+from reach_worker.testing.queue import Consumer, Stored
+
+HEADER_LIMIT: Final = 64 * 1024
+LONG: Final = range(-(2**63), 2**63)
+
+
+class Fate(Enum):
+    """What becomes of a message that is published. ``LOST`` and ``STORED`` look the same from outside: uncertain."""
+
+    CONFIRMED = Sent.CONFIRMED
+    UNROUTABLE = Sent.UNROUTABLE
+    REFUSED = Sent.REFUSED
+    LOST = "lost"
+    STORED = "stored"
+
+
+class Moment(Enum):
+    """When something may be made to happen."""
+
+    BEFORE_PUBLISH = "before_publish"
+    AFTER_PUBLISH = "after_publish"
+    BEFORE_ACK = "before_ack"
+
+
+@dataclass(slots=True)
+class MemoryInbox:
+    """What has arrived, by subscription."""
+
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
+
+    def put(self, name: str, delivery: Delivery) -> None:
+        """Add a delivery."""
+        self.waiting.setdefault(name, deque()).append(delivery)
+        self.arrived.set()
+
+    def take(self, name: str, limit: int | None = None) -> list[Delivery]:
+        """Take what there is of one subscription, oldest first."""
+        queue = self.waiting.get(name, deque())
+        count = len(queue) if limit is None else min(limit, len(queue))
+        return [queue.popleft() for _ in range(count)]
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A wish to consume a queue, over all sessions. ``queue`` ``None``: a private mailbox."""
+
+    name: str
+    queue: str | None
+    prefetch: int
+    bindings: tuple[tuple[str, str], ...] = ()
+    mailbox_prefix: str = ""
+    wanted: bool = True
+    at_once: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Receipt:
+    """What a delivery can be acknowledged with, in the session that it came by."""
+
+    session: "Session"
+    queue: str
+    stored: Stored
+    consuming: "Consuming | None"
+    consumer: Consumer | None
+
+
+@dataclass(eq=False, slots=True)
+class Consuming:
+    """One subscription in one session. Until it is trusted it takes one message at a time."""
+
+    subscription: Subscription
+    queue: str
+    trusted: bool
+    consumer: Consumer | None = None
+
+    def to_renew(self) -> bool:
+        """Another prefetch is wanted, and as many are held as may be: consuming anew costs no delivery."""
+        consumer = self.consumer
+        if consumer is None or consumer.prefetch == self.subscription.prefetch:
+            return False
+        return self.trusted and consumer.unacked >= consumer.prefetch
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """One life of the connection."""
+
+    mailbox: str = ""
+    consuming: dict[str, Consuming] = field(default_factory=dict)
+    unacked: dict[int, Receipt] = field(default_factory=dict)
+    private: list[str] = field(default_factory=list)
+
+
+class MemoryBus:
+    """One client of a :class:`MemoryBroker`; the ``ConsumingBus`` port.
+
+    ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until that is acknowledged, or
+    called harmless by :meth:`trust`. ``journal`` tells in order what it did: ``("publish", routing key)``, ``("consume", subscription)``,
+    ``("stop", subscription)``, ``("ack", queue)``.
+    """
+
+    def __init__(self, broker: MemoryBroker, *, slow_start: bool = True) -> None:
+        self.names: Names = broker.names
+        self.inbox = MemoryInbox()
+        self.sessions = 0
+        self.on_session: Callable[[], None] = lambda: None
+        self.journal: list[tuple[str, str]] = []
+        self._broker = broker
+        self._slow_start = slow_start
+        self._subscriptions: dict[str, Subscription] = {}
+        self._session: Session | None = None
+        self._fates: list[tuple[str, Fate]] = []
+        self._actions: list[tuple[Moment, Callable[[], None]]] = []
+
+    # -- what is consumed
+
+    def subscribe(
+        self, name: str, queue: str, prefetch: int, *, wanted: bool = True, at_once: bool = False
+    ) -> None:
+        """Consume a queue in every session from now on. Deliveries land in the inbox under ``name``.
+
+        ``at_once``: no slow start; for a queue whose single active consumer must not change.
+        """
+        self._subscriptions[name] = Subscription(name, queue, prefetch, wanted=wanted, at_once=at_once)
+
+    def subscribe_mailbox(
+        self, name: str, bindings: Iterable[tuple[str, str]] = (), *, prefix: str | None = None
+    ) -> None:
+        """A private mailbox, new in every session, bound to (exchange, routing key) pairs."""
+        self._subscriptions[name] = Subscription(
+            name, None, 1000, tuple(bindings), prefix or self.names.prefix
+        )
+
+    # -- life
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Connected within the block."""
+        self.connect()
+        try:
+            yield self
+        finally:
+            self.disconnect()
+
+    def connect(self) -> None:
+        """Begin a session."""
+        self.disconnect()
+        session = self._session = Session()
+        self.sessions += 1
+        for subscription in list(self._subscriptions.values()):
+            self._begin(session, subscription)
+        self.on_session()
+        self.inbox.arrived.set()
+
+    def disconnect(self) -> None:
+        """End the session: what was not acknowledged goes back into its queue, private mailboxes are gone."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self.inbox.waiting.clear()
+        for consuming in session.consuming.values():
+            if consuming.consumer is not None:
+                self._broker.cancel(consuming.queue, consuming.consumer)
+        for name in session.private:
+            self._broker.delete_queue(name)
+        for receipt in session.unacked.values():
+            self._broker.put_back(receipt.queue, receipt.stored)
+        for name in {receipt.queue: None for receipt in session.unacked.values()}:
+            if name in self._broker.queues:
+                self._broker.pump(self._broker.queues[name])
+
+    def end_session(self) -> None:
+        """End the session and begin a new one, as after a network cut. Receipts of the old one are worth nothing."""
+        self.connect()
+
+    # -- faults
+
+    def fail_next(self, *fates: Fate, to: str = "") -> None:
+        """Decide what becomes of the next messages published, one fate each.
+
+        ``to``: only messages whose routing key contains this. After an uncertain result the session ends, as on
+        RabbitMQ, where it means that the connection is stuck.
+        """
+        self._fates += [(to, fate) for fate in fates]
+
+    def once(self, moment: Moment, action: Callable[[], None]) -> None:
+        """Do something at the next such moment, once: ``bus.once(Moment.BEFORE_ACK, bus.end_session)`` loses an ack."""
+        self._actions.append((moment, action))
+
+    # -- the port
+
+    async def publish(self, messages: Sequence[Message]) -> list[Sent]:
+        """Send all; ``REFUSED`` while there is no session."""
+        session = self._session
+        if messages:
+            self._reach(Moment.BEFORE_PUBLISH)
+        if session is None or session is not self._session:
+            return [Sent.REFUSED] * len(messages)
+        results = [self._publish(message) for message in messages]
+        if messages:
+            self._reach(Moment.AFTER_PUBLISH)
+        if Sent.UNCERTAIN in results and session is self._session:
+            self.end_session()
+        return results
+
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """Acknowledge; those of an earlier session are let go."""
+        if deliveries:
+            self._reach(Moment.BEFORE_ACK)
+        for delivery in deliveries:
+            if self.current(delivery) and isinstance(delivery.receipt, Receipt):
+                self._ack(delivery.receipt)
+
+    async def get(self, queue: str, limit: int) -> tuple[list[Delivery], int]:
+        """Take up to ``limit`` messages; also how many are left. A queue that does not exist ends the session."""
+        session = self._session
+        if session is None:
+            return [], 0
+        found = self._broker.queues.get(queue)
+        if found is None:
+            self.end_session()
+            return [], 0
+        self._broker.pump(found)
+        taken: list[Delivery] = []
+        while len(taken) < limit and (stored := found.take()) is not None:
+            taken.append(self._hand_out(Receipt(session, queue, stored, None, None)))
+            self._broker.pump(found)
+        return taken, len(found.ready)
+
+    async def depth(self, queue: str) -> tuple[int, int] | None:
+        """Messages and consumers of a queue, ``None`` if it does not exist. Raises :class:`BrokerUnavailable`."""
+        if self._session is None:
+            raise BrokerUnavailable("no broker connection now")
+        found = self._broker.queues.get(queue)
+        return None if found is None else (len(found.ready), len(found.consumers))
+
+    async def declare_queue(self, name: str) -> None:
+        """Make sure that a lane, an agent's or a router's queue exists."""
+        self._broker.declare(name)
+
+    async def want(self, name: str, *, wanted: bool) -> None:
+        """Stop or resume one subscription."""
+        subscription = self._subscriptions[name]
+        if subscription.wanted != wanted:
+            subscription.wanted = wanted
+            if self._session is not None:
+                consuming = self._session.consuming[name]
+                self._start(self._session, consuming) if wanted else self._stop(consuming)
+
+    async def set_prefetch(self, name: str, prefetch: int) -> None:
+        """Take another number of deliveries at once from one subscription, from when it next holds all it may."""
+        self._subscriptions[name].prefetch = prefetch
+
+    async def trust(self, name: str) -> None:
+        """What came by a subscription did no harm: it takes the full number now."""
+        consuming = self._session.consuming.get(name) if self._session is not None else None
+        if self._session is not None and consuming is not None:
+            consuming.trusted = True
+            if consuming.to_renew():
+                self._stop(consuming)
+                self._start(self._session, consuming)
+
+    async def add_subscription(self, name: str, queue: str, prefetch: int) -> None:
+        """Consume one more queue, in this session and the next ones."""
+        if name not in self._subscriptions:
+            self.subscribe(name, queue, prefetch, at_once=True)
+            if self._session is not None:
+                self._begin(self._session, self._subscriptions[name])
+
+    def current(self, delivery: Delivery) -> bool:
+        """The delivery belongs to the session that is alive now."""
+        return isinstance(delivery.receipt, Receipt) and delivery.receipt.session is self._session
+
+    @property
+    def mailbox(self) -> str:
+        """Name of this session's private mailbox."""
+        return self._session.mailbox if self._session else ""
+
+    @property
+    def unacked(self) -> int:
+        """Deliveries of this session that are not acknowledged."""
+        return len(self._session.unacked) if self._session else 0
+
+    @property
+    def ready(self) -> bool:
+        """Connected, and every consumer that should consume does."""
+        return self._session is not None and all(
+            consuming.consumer is not None
+            for consuming in self._session.consuming.values()
+            if consuming.subscription.wanted
+        )
+
+    # -- inside
+
+    def _publish(self, message: Message) -> Sent:
+        self.journal.append(("publish", message.routing_key))
+        fate = self._fate(message)
+        if not _sendable(message.headers):
+            return Sent.REFUSED
+        if fate in (Fate.REFUSED, Fate.UNROUTABLE):
+            return Sent(fate.value)
+        if fate is Fate.LOST:
+            return Sent.UNCERTAIN
+        routed = self._broker.publish(message)
+        if routed is None or fate is Fate.STORED:
+            return Sent.UNCERTAIN
+        return Sent.CONFIRMED if routed or not message.mandatory else Sent.UNROUTABLE
+
+    def _fate(self, message: Message) -> Fate:
+        for index, (to, fate) in enumerate(self._fates):
+            if to in message.routing_key:
+                del self._fates[index]
+                return fate
+        return Fate.CONFIRMED
+
+    def _reach(self, moment: Moment) -> None:
+        due = [action for when, action in self._actions if when is moment]
+        self._actions = [(when, action) for when, action in self._actions if when is not moment]
+        for action in due:
+            action()
+
+    def _begin(self, session: Session, subscription: Subscription) -> None:
+        queue = subscription.queue
+        if queue is None:
+            queue = f"{subscription.mailbox_prefix}.{subscription.name}.{self._broker.clock.new_id()}"
+            self._broker.declare_private(queue)
+            for exchange, routing_key in subscription.bindings:
+                self._broker.bind(exchange, routing_key, queue)
+            session.private.append(queue)
+            session.mailbox = queue
+        elif queue not in self._broker.queues:
+            self._broker.declare(queue)
+        consuming = Consuming(subscription, queue, trusted=subscription.at_once or not self._slow_start)
+        session.consuming[subscription.name] = consuming
+        if subscription.wanted:
+            self._start(session, consuming)
+
+    def _start(self, session: Session, consuming: Consuming) -> None:
+        if consuming.consumer is not None:
+            return
+        name = consuming.subscription.name
+
+        def deliver(stored: Stored) -> None:
+            self.inbox.put(
+                name, self._hand_out(Receipt(session, consuming.queue, stored, consuming, consumer))
+            )
+
+        consumer = Consumer(consuming.subscription.prefetch if consuming.trusted else 1, deliver)
+        consuming.consumer = consumer
+        self.journal.append(("consume", name))
+        self._broker.consume(consuming.queue, consumer)
+
+    def _stop(self, consuming: Consuming) -> None:
+        consumer, consuming.consumer = consuming.consumer, None
+        if consumer is not None:
+            self.journal.append(("stop", consuming.subscription.name))
+            self._broker.cancel(consuming.queue, consumer)
+
+    def _hand_out(self, receipt: Receipt) -> Delivery:
+        receipt.session.unacked[id(receipt)] = receipt
+        return receipt.stored.as_delivery(receipt)
+
+    def _ack(self, receipt: Receipt) -> None:
+        if receipt.session.unacked.pop(id(receipt), None) is None:
+            return
+        self.journal.append(("ack", receipt.queue))
+        consuming, renew = receipt.consuming, False
+        if consuming is not None:
+            consuming.trusted = True
+            renew = consuming.to_renew()
+        if receipt.consumer is not None:
+            receipt.consumer.unacked -= 1
+        if consuming is not None and renew:
+            self._stop(consuming)
+            self._start(receipt.session, consuming)
+        if receipt.queue in self._broker.queues:
+            self._broker.pump(self._broker.queues[receipt.queue])
+
+
+def _sendable(headers: Any) -> bool:
+    """Whether AMQP can carry these headers, and the broker would not close the connection for their size."""
+    size = sum(
+        len(name) + 6 + (len(value.encode()) if isinstance(value, str) else 9)
+        for name, value in headers.items()
+    )
+    return size <= HEADER_LIMIT and all(
+        isinstance(value, str | bool | float | bytes | None)
+        or (isinstance(value, int) and value in LONG)
+        or isinstance(value, list | dict)
+        for value in headers.values()
+    )
