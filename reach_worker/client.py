@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -15,6 +15,9 @@ from reach_worker.ports import Clock, ConsumingBus, Sent
 
 MAILBOX = "client"
 """The subscription that answers come by: a private queue outside the routers' own prefix."""
+
+LONGEST_ID: Final = 255
+"""Bytes of a task id that a client can be answered with: AMQP's limit of a correlation id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Client:
     names: Names
     clock: Clock
     max_body_bytes: int = 8 * 1024 * 1024
+    user_id: str | None = None
     _answers: dict[str, Answer] = field(default_factory=dict)
     _asked_from: str = ""
 
@@ -56,6 +60,9 @@ class Client:
             body = orjson.dumps(data)
         except TypeError as error:
             raise BadInput(f"the task cannot be written as JSON: {error}") from error
+        size = len(str(data["task_id"]).encode())
+        if size > LONGEST_ID:
+            raise BadInput(f"the task_id has {size} bytes, its answer can carry {LONGEST_ID}")
         if len(body) > self.max_body_bytes:
             raise BadInput(
                 f"the task has {len(body)} bytes, the limit is {self.max_body_bytes} (intake.max_body_bytes)"
@@ -77,7 +84,15 @@ class Client:
         reply_to = self.bus.mailbox if answer else None
         self._asked_from = reply_to or self._asked_from
         messages = [
-            Message(task_id, body, {}, self.names.tasks, correlation_id=task_id, reply_to=reply_to)
+            Message(
+                task_id,
+                body,
+                {},
+                self.names.tasks,
+                correlation_id=task_id,
+                reply_to=reply_to,
+                user_id=self.user_id,
+            )
             for task_id, body in prepared
         ]
         results = await self.bus.publish(messages)

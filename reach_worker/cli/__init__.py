@@ -1,0 +1,1 @@
+"""The command ``reach``, by what people do: run, publish, look, repair."""

@@ -1,0 +1,66 @@
+"""Agents that all do the same work, each in processes of its own, and write down what they began.
+
+What a task does is what its payload says: ``hold`` seconds pass; ``until``, a path, is waited for; ``fail`` is the
+number of attempts that raise; ``die`` is the number of attempts that take the process along.
+"""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from reach_worker import Agent, Context
+
+NOTES: Final = "CREW_NOTES"
+"""The variable that names the file where each run leaves a line: agent, task, attempt."""
+
+WORK: Final = "crew.work"
+ONCE: Final = "crew.once"
+"""As ``crew.work``, with side effects."""
+ONLY: Final = "crew.only"
+"""As ``crew.work``; only the first agent has it."""
+
+
+def _work(payload: Mapping[str, Any], context: Context, agent_id: str) -> dict[str, Any]:
+    _note(f"{agent_id} {context.task_id} {context.attempt}")
+    if context.attempt <= payload.get("die", 0):
+        signal.raise_signal(signal.SIGKILL)
+    gate = payload.get("until")
+    while gate and not Path(gate).exists() and not context.cancelled.wait(0.01):
+        pass
+    context.cancelled.wait(payload.get("hold", 0))
+    if context.attempt <= payload.get("fail", 0):
+        raise RuntimeError("as the task wanted it")
+    return {"by": agent_id, "echo": payload.get("echo")}
+
+
+def _note(line: str) -> None:
+    if path := os.environ.get(NOTES):
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(file, f"{line}\n".encode())
+        os.close(file)
+
+
+def runs(notes: Path) -> Counter[str]:
+    """How often each task was begun."""
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return Counter(line.split()[1] for line in lines)
+
+
+def _member(agent_id: str, *more: str) -> Agent:
+    agent = Agent(agent_id, max_concurrency=4)
+    for capability_id in (WORK, ONCE, *more):
+
+        @agent.capability(capability_id, side_effects=capability_id == ONCE, timeout_ms=20_000)
+        def run(payload: Mapping[str, Any], context: Context) -> dict[str, Any]:
+            return _work(payload, context, agent_id)
+
+    return agent
+
+
+one, two, three, four = _member("crew-1", ONLY), _member("crew-2"), _member("crew-3"), _member("crew-4")
+CREW: Final = {agent.manifest.id: f"tests.system.crew:{name}" for name, agent in
+               {"one": one, "two": two, "three": three, "four": four}.items()}  # fmt: skip
+"""Where ``reach agent`` finds each."""

@@ -1,0 +1,36 @@
+"""A router and the crew, as processes that can be killed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.system.crew import CREW, NOTES
+from tests.system.processes import Processes, Running
+
+
+class CrewAtWork:
+    """``store`` is the router's, ``notes`` is what the agents wrote down; ``settings`` are of all processes."""
+
+    def __init__(self, processes: Processes, agents: Sequence[str] = tuple(CREW), **settings: str) -> None:
+        self.notes = processes.folder / "notes"
+        self.store = Path(processes.environment["REACH_STORE__PATH"])
+        self._processes = processes
+        self._settings = settings
+        self.router = processes.router(**settings)
+        self.agents = {agent_id: self.agent(agent_id) for agent_id in agents}
+
+    def agent(self, agent_id: str) -> Running:
+        return self._processes.agent(CREW[agent_id], **{NOTES: str(self.notes)}, **self._settings)
+
+    def restart_router(self) -> None:
+        """SIGKILL, and at once another one."""
+        self.router.kill()
+        self.router = self._processes.router(**self._settings)
+
+    def restart_agent(self, agent_id: str) -> None:
+        """SIGKILL, and at once another one."""
+        self.agents[agent_id].kill()
+        self.agents[agent_id] = self.agent(agent_id)
+
+    def stop(self) -> list[int]:
+        """SIGTERM for all; their exit statuses."""
+        return [each.stop() for each in (self.router, *self.agents.values())]

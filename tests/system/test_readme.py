@@ -1,0 +1,119 @@
+"""The README's tour, run as it stands: every command, and what it is said to print."""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reach_worker.core.manifest import load_manifest
+from reach_worker.core.tags import TagTable
+from reach_worker.settings import Settings
+from tests.system.processes import Processes
+from tests.tooling.observing import ROOT, wait_until
+
+README = (ROOT / "README.md").read_text("utf-8")
+SET_UP = {
+    "scripts/run",
+    "scripts/test",
+    "export REACH_AMQP_URL=$(scripts/broker start)",
+    ". .venv/bin/activate",
+    "scripts/broker stop",
+}
+"""What the tests in ``tests/tooling`` and ``tests/demo`` run: here a broker and an environment are there already."""
+
+
+@dataclass
+class Shown:
+    """A command of the README and the lines that it is said to print."""
+
+    command: str
+    output: list[str] = field(default_factory=list)
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def tour() -> list[Shown]:
+    """All commands of the README, in order."""
+    shown: list[Shown] = []
+    for line in "".join(blocks("console")).splitlines():
+        if line.startswith("$ "):
+            shown.append(Shown(line[2:]))
+        else:
+            shown[-1].output.append(line)
+    return shown
+
+
+def write_files(folder: Path, prefix: str) -> None:
+    """The Python blocks that name their file, under the test's own prefix."""
+    for block in blocks("python"):
+        name = re.match(r"# (\S+\.py)\n", block)
+        if name:
+            (folder / name[1]).write_text(block.replace("reach.v1", prefix))
+
+
+def said(line: str, printed: str) -> bool:
+    """Whether a line was printed; ``…`` stands for anything."""
+    pattern = ".*".join(re.escape(part.strip()) for part in line.split("…"))
+    return re.search(rf"^\s*{pattern}", printed, re.MULTILINE) is not None
+
+
+@pytest.mark.system
+def test_tour(processes: Processes, prefix: str, tmp_path: Path) -> None:
+    write_files(tmp_path, prefix)
+    commands = [shown for shown in tour() if shown.command not in SET_UP]
+    assert [shown.command for shown in commands[:2]] == ["reach router &", "reach agent shouter:agent &"]
+    processes.router()
+    processes.agent("shouter:agent")
+    for shown in commands[2:]:
+        if shown.command.startswith("kill "):
+            continue
+        result = subprocess.run(  # a command as a person types it
+            ["bash", "-c", shown.command.replace("reach ", f"{sys.executable} -m reach_worker ", 1)],
+            cwd=tmp_path,
+            env=dict(processes.environment),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        printed = result.stdout + result.stderr
+        assert "Traceback" not in printed
+        for line in shown.output:
+            assert said(line, printed), f"{shown.command}\nshould print {line!r}, printed:\n{printed}"
+        if "replay" in shown.command or "assign" in shown.command:
+            wait_until(lambda: True, "the task is with the routers")
+    client = [sys.executable, "publish_with_pika.py"]
+    answer = subprocess.run(
+        client,
+        cwd=tmp_path,
+        env=dict(processes.environment),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "mine-1" in answer.stdout
+    assert "FROM PIKA" in answer.stdout
+
+
+def test_manifest_example_is_valid() -> None:
+    (example,) = [block for block in blocks("yaml") if block.startswith("# agents/")]
+    manifest = load_manifest(example, file="README.md", tags=TagTable({}))
+    assert manifest.id == "log-analyzer"
+
+
+def test_settings_table_names_real_settings() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.*?) \|", README.split("## Configuration")[1].split("## ")[0], re.MULTILINE
+    )
+    assert {section for section, _ in rows} == set(Settings.model_fields) - {"paths"}
+    for section, examples in rows:
+        known = type(getattr(Settings(), section)).model_fields
+        for name in re.findall(r"`(\w+)`", examples):
+            assert name in known, f"{section}.{name}"
