@@ -250,6 +250,18 @@ class AnswerLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a person says of a task's result. ``better_agent``: who should have had it, where it went to the wrong one."""
+
+    task_id: str
+    agent_id: str
+    capability: str
+    verdict: str
+    better_agent: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerMoved:
     """An agent's breaker opened or closed."""
 
@@ -281,6 +293,7 @@ Row = (
     | Parked
     | Joined
     | AnswerLost
+    | Feedback
     | BreakerMoved
     | ManifestSeen
 )

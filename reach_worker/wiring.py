@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 import uvloop
 
@@ -17,25 +18,31 @@ from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.client import MAILBOX, Client
 from reach_worker.clock import SystemClock
-from reach_worker.core.announcement import WHO, cancel_key
-from reach_worker.core.breaker import DECLARED_BREAKER, BreakerPolicy
+from reach_worker.core.announcement import FEEDBACK, WHO, cancel_key, feedback_body, feedback_key
+from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.fleet import Fleet
+from reach_worker.core.fresh_files import Known
+from reach_worker.core.hearsay import HEARSAY
 from reach_worker.core.manifest import Manifest, manifest_from
+from reach_worker.core.message import Message
 from reach_worker.core.names import Names
+from reach_worker.core.policy import PRESETS
 from reach_worker.core.tags import TagTable
 from reach_worker.core.yaml_text import parse
-from reach_worker.errors import BadInput, OutsideWorld, TopologyMismatch
+from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable, TopologyMismatch
+from reach_worker.ports import Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
-from reach_worker.services.lifecycle import stop_on_signals
+from reach_worker.services.lifecycle import beside, stop_on_signals
+from reach_worker.services.reload import Files, Reload
 from reach_worker.services.router.desk import Desk, RouterPolicies
 from reach_worker.services.router.router import Router
-from reach_worker.settings import Settings, load_fleet
+from reach_worker.settings import FleetFiles, Settings, Sources
 from reach_worker.store.sqlite_store import SqliteStore
 
 log = logging.getLogger(__name__)
 
 OUTCOMES_PREFETCH: Final = 500
-HEARTBEAT_KEYS: Final = ("presence.#", "manifest.#", "router.#")
+HEARTBEAT_KEYS: Final = (WHO, "presence.#", "manifest.#", "router.#", f"{FEEDBACK}.#", f"{HEARSAY}.#")
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -69,15 +76,18 @@ def router_policies(settings: Settings) -> RouterPolicies:
 
 
 def breaker_policy(settings: Settings) -> BreakerPolicy:
-    """The breaker's settings; where none are given, those of the routing preset."""
-    if settings.breaker == BreakerPolicy() and settings.routing.preset == "declared":
-        return DECLARED_BREAKER
-    return settings.breaker
+    """The breaker's settings; what is not given is the routing preset's."""
+    given = settings.breaker.model_dump(exclude_unset=True)
+    return PRESETS[settings.routing.preset].breaker.model_copy(update=given)
 
 
-async def run_router(settings: Settings) -> int:
-    """A router process, from start to the end of its drain."""
-    files = load_fleet(settings)
+async def run_router(settings: Settings, sources: Sources | None = None) -> int:
+    """A router process, from start to the end of its drain.
+
+    ``sources``: the files that it goes on reading; without them only those of the fleet.
+    """
+    sources = sources or Sources(settings, None, {})
+    files = sources.start()
     for warning in files.warnings:
         log.warning("%s", warning.render())
     clock = SystemClock()
@@ -99,8 +109,15 @@ async def run_router(settings: Settings) -> int:
             async with bus.running():
                 await router.begin(manifests)
                 log.info("router %s is up, broker %s", router_id, bus.server_version)
-                await router.run()
+                async with beside(_reload(sources, files, router, clock).run()):
+                    await router.run()
     return 0
+
+
+def _reload(sources: Sources, files: FleetFiles, router: Router, clock: SystemClock) -> Reload:
+    known = Known(files.by_file, files.tags, sources.settings.routing)
+    watched = Files(sources.look, sources.read)
+    return Reload(watched, known, router.take_files, clock, files.warnings)
 
 
 @asynccontextmanager
@@ -142,7 +159,9 @@ def known_topology(settings: Settings, manifests: Sequence[Manifest]) -> Topolog
         Names(settings.broker.prefix),
         router_ids=[settings.router.id],
         agent_ids=[manifest.id for manifest in manifests],
-        capabilities=sorted({capability.id for manifest in manifests for capability in manifest.capabilities}),
+        capabilities=sorted(
+            {capability.id for manifest in manifests for capability in manifest.capabilities}
+        ),
     )
 
 
@@ -172,7 +191,19 @@ def _without(wanted: Topology, names: Collection[str]) -> Topology:
 async def client(settings: Settings) -> AsyncIterator[Client]:
     """A client that publishes and waits for answers."""
     async with visiting_bus(settings, "client", mailbox=True) as bus:
-        yield Client(bus, Names(settings.broker.prefix), SystemClock(), settings.intake.max_body_bytes)
+        yield Client(
+            bus,
+            Names(settings.broker.prefix),
+            SystemClock(),
+            settings.intake.max_body_bytes,
+            user_id=_only_user(settings),
+        )
+
+
+def _only_user(settings: Settings) -> str | None:
+    """The user that all broker URLs name: the broker vouches for it, so agents know who calls."""
+    users = {urlsplit(url).username or "guest" for url in settings.broker.url}
+    return unquote(users.pop()) if len(users) == 1 else None
 
 
 @asynccontextmanager
@@ -181,6 +212,24 @@ async def dead_letters(settings: Settings, *, unmatched: bool = False) -> AsyncI
     names = Names(settings.broker.prefix)
     async with visiting_bus(settings, "dead letters") as bus:
         yield DeadLetters(bus, names, SystemClock(), names.unmatched if unmatched else names.dlq)
+
+
+async def give_feedback(settings: Settings, said: Feedback) -> bool:
+    """Store what a person says of a result, and tell the routers; whether any broker took it on.
+
+    Raises :class:`OutsideWorld` if it could not be stored.
+    """
+    async with open_store(settings) as store:
+        if not await store.record([said]):
+            raise StoreUnavailable(f"{settings.store.path}: the store does not take it now; try again")
+    names = Names(settings.broker.prefix)
+    body = feedback_body(said.agent_id, said.capability, said.verdict)
+    message = Message(feedback_key(said.agent_id), body, {}, names.events, persistent=False, mandatory=False)
+    try:
+        async with visiting_bus(settings, "feedback") as bus:
+            return await bus.publish([message]) == [Sent.CONFIRMED]
+    except OutsideWorld:
+        return False
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from reach_worker.ports import Clock, ConsumingBus
 
 
 class Announcer:
-    """Heartbeats of one instance. ``state`` tells its slots and what it runs at the moment."""
+    """Heartbeats of one instance. ``state`` tells its slots, what it runs at the moment, and how many runs have ended."""
 
     def __init__(
         self,
@@ -18,7 +18,7 @@ class Announcer:
         instance_id: str,
         events: str,
         bus: ConsumingBus,
-        state: Callable[[], tuple[int, tuple[str, ...]]],
+        state: Callable[[], tuple[int, tuple[str, ...], int]],
     ) -> None:
         self._manifest = manifest
         self._instance_id = instance_id
@@ -35,7 +35,7 @@ class Announcer:
 
     async def beat(self, *, stopping: bool = False) -> None:
         """One heartbeat; ``stopping`` is the last one."""
-        capacity, running = self._state()
+        capacity, running, completed = self._state()
         beat = Heartbeat(
             agent_id=self._manifest.id,
             instance_id=self._instance_id,
@@ -45,6 +45,7 @@ class Announcer:
             manifest_hash=self._manifest.hash,
             version=self._manifest.version,
             stopping=stopping,
+            completed=completed,
         )
         await self._say(presence_key(self._manifest.id), beat_body(beat))
 

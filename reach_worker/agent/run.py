@@ -33,11 +33,16 @@ class Ending:
     left_behind: "asyncio.Future[Any] | None" = None
 
 
+class _Exited(Exception):  # noqa: N818 - not an error of ours
+    """A handler tried to end the process; raised in place of that, which would end the worker too."""
+
+
 async def run_handler(
     handler: Handler, task: Task, context: Context, *, threads: Executor, stop: asyncio.Event, max_bytes: int
 ) -> Ending:
     """Run a handler to its end, at most for the context's time. ``stop`` takes it back early."""
-    invoked = _invoke(handler, task, context, threads)
+    thread = None if handler.is_async else _in_thread(handler, task, context, threads)
+    invoked = _invoke(handler, task, context, thread)
     work: asyncio.Future[Any] = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
     stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
     try:
@@ -50,7 +55,7 @@ async def run_handler(
         stopped.cancel()
         if not work.done():
             work.cancel()
-    left = None if work.done() else work
+    left = next((one for one in (thread, work) if one is not None and not one.done()), None)
     if taken_back:
         return Ending(OutcomeClass.CANCELLED, "taken back while it ran", left_behind=left)
     if work.done() and not work.cancelled() and work.exception() is None:
@@ -59,7 +64,7 @@ async def run_handler(
 
 
 async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
-    """Ask it to end, then end it."""
+    """Ask it to end, then end it. A thread cannot be ended; only the waiting for it can."""
     context.cancelled.set()
     await asyncio.wait({work}, timeout=min(COOPERATIVE_S, context.timeout_s))
     if not work.done():
@@ -67,13 +72,19 @@ async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
         await asyncio.wait({work}, timeout=COOPERATIVE_S)
 
 
-async def _invoke(handler: Handler, task: Task, context: Context, threads: Executor) -> Any:
-    if handler.is_async:
-        return await handler.call(task.payload, context)
-    result = await asyncio.get_running_loop().run_in_executor(
-        threads, functools.partial(handler.call, task.payload, context)
-    )
-    return await result if asyncio.iscoroutine(result) else result
+def _in_thread(handler: Handler, task: Task, context: Context, threads: Executor) -> "asyncio.Future[Any]":
+    call = functools.partial(handler.call, task.payload, context)
+    return asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+async def _invoke(
+    handler: Handler, task: Task, context: Context, thread: "asyncio.Future[Any] | None"
+) -> Any:
+    try:
+        result = handler.call(task.payload, context) if thread is None else await asyncio.shield(thread)
+        return await result if asyncio.iscoroutine(result) else result
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _Exited(type(error).__name__) from error
 
 
 def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
@@ -88,6 +99,8 @@ def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
             return Ending(
                 error.kind, _words(error), retry_after_ms=None if after is None else int(after * 1000)
             )
+        case _Exited():
+            return Ending(OutcomeClass.FAILED, f"{error} ended the handler")
         case Exception():
             log.warning("a handler raised", exc_info=error)
             return Ending(OutcomeClass.FAILED, f"{type(error).__name__}: {_words(error)}")

@@ -19,7 +19,7 @@ from reach_worker.agent.announcer import Announcer
 from reach_worker.agent.context import Context, context_of
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
-from reach_worker.core.announcement import WHO, cancel_key
+from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key
 from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery, Message
@@ -87,6 +87,8 @@ class Worker:
         self._stuck: set[asyncio.Future[object]] = set()
         self._outbox = Outbox(bus, clock, names.returns)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
+        self._completed = 0
+        self._paused_at: int | None = None
         self._service = ServiceTimes()
         self._adapted_at = clock.monotonic()
         self._threads = ThreadPoolExecutor(max_workers=self._capacity, thread_name_prefix="handler")
@@ -116,9 +118,10 @@ class Worker:
         return len(self._stuck)
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
-        await self._mail(self._bus.inbox.take("instance"))
         for delivery in self._bus.inbox.take("work"):
             self._take(delivery)
+        await self._mail(self._bus.inbox.take("instance"))
+        await self._while_paused()
         self._start_runs(group)
         await self._adapt()
 
@@ -165,10 +168,26 @@ class Worker:
     def _busy(self) -> bool:
         return bool(self._running) or not self._outbox.idle.is_set()
 
-    def _hand_back(self) -> None:
+    def _hand_back(self, why: str = "the worker stops") -> None:
         while self._ready:
             run = self._ready.popleft()
-            self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stops"), None)
+            self._finish(run, Ending(OutcomeClass.RELEASED, why), None)
+
+    async def _consume(self, *, wanted: bool) -> None:
+        """A router saw that nothing gets done here, or that it does again: take no more meanwhile, or go on."""
+        if (self._paused_at is None) is wanted:
+            return
+        self._paused_at = None if wanted else self._completed
+        log.warning("taking tasks again" if wanted else "told to take no more: nothing gets done here")
+        await self._bus.want("work", wanted=wanted)
+
+    async def _while_paused(self) -> None:
+        """Nothing waits behind what does not end. It goes on by itself too: the router that said so may be gone."""
+        if self._paused_at is None:
+            return
+        self._hand_back("this instance is stalled")
+        if self._completed > self._paused_at or not self._running:
+            await self._consume(wanted=True)
 
     # -- taking
 
@@ -177,8 +196,9 @@ class Worker:
         if isinstance(dispatch, BadHeaders):
             self._refuse_foreign(delivery, dispatch.error)
             return
-        if dispatch.dispatch_id in self._running:
-            self._running[dispatch.dispatch_id].delivery = delivery
+        held = self._held(dispatch.dispatch_id)
+        if held is not None:
+            held.delivery = delivery
             return
         if self._outbox.came_again(dispatch.dispatch_id, delivery):
             return
@@ -191,6 +211,11 @@ class Worker:
         self._ready.append(
             Run(dispatch, delivery, task, alone=delivery.redelivered or dispatch.envelope.crashes > 0)
         )
+
+    def _held(self, dispatch_id: str) -> Run | None:
+        """The dispatch, if it runs or waits here: its session ended, and it was delivered again in the new one."""
+        waiting = (run for run in self._ready if run.dispatch.dispatch_id == dispatch_id)
+        return self._running.get(dispatch_id) or next(waiting, None)
 
     def _not_to_run(self, dispatch: Dispatch, delivery: Delivery, task: Task | Refusal) -> Ending | None:
         """Why a dispatch goes back without being run, ``None`` if it is to be run."""
@@ -251,6 +276,7 @@ class Worker:
             self._finish(run, ending, seconds)
         finally:
             self._running.pop(run.dispatch.dispatch_id, None)
+            self._completed += 1
             self._bus.inbox.arrived.set()
 
     def _keep_slot(self, left_behind: "asyncio.Future[object]") -> None:
@@ -293,12 +319,12 @@ class Worker:
 
     # -- presence
 
-    def _state(self) -> tuple[int, tuple[str, ...]]:
-        """Slots on offer, and the dispatches that run: those that cannot be ended hold their slots."""
-        return max(0, self._capacity - len(self._stuck)), tuple(self._running)
+    def _state(self) -> tuple[int, tuple[str, ...], int]:
+        """Slots on offer, the dispatches that run, how many have ended. What cannot be ended holds its slot."""
+        return max(0, self._capacity - len(self._stuck)), tuple(self._running), self._completed
 
     async def _mail(self, deliveries: Sequence[Delivery]) -> None:
-        """Questions, probes, cancels."""
+        """Questions, probes, cancels; to take no more, and to go on."""
         if not deliveries:
             return
         keys = {delivery.routing_key for delivery in deliveries}
@@ -307,11 +333,20 @@ class Worker:
         elif self._bus.mailbox in keys:
             await self._announcer.beat()
         for delivery in deliveries:
+            if delivery.body in (PAUSE, RESUME) and delivery.routing_key == self._bus.mailbox:
+                await self._consume(wanted=delivery.body == RESUME)
             if delivery.routing_key == cancel_key(self.manifest.id):
-                run = self._running.get(delivery.body.decode("utf-8", "replace"))
-                if run is not None:
-                    run.stop.set()
+                self._cancel(delivery.body.decode("utf-8", "replace"))
         await self._bus.ack(deliveries)
+
+    def _cancel(self, dispatch_id: str) -> None:
+        run = self._held(dispatch_id)
+        if run is None:
+            return
+        run.stop.set()
+        if dispatch_id not in self._running:
+            self._ready.remove(run)
+            self._finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)
 
 
 def _times(delivery: Delivery) -> int:

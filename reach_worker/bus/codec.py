@@ -57,6 +57,7 @@ def properties_of(message: Message, message_id: str) -> Basic.Properties:
         reply_to=message.reply_to,
         expiration=None if message.expiration_ms is None else str(message.expiration_ms),
         message_id=message_id,
+        user_id=message.user_id,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Sequence
+from typing import Final
 
 from aiormq import Channel
 from aiormq import exceptions as amqp
@@ -14,6 +15,9 @@ from reach_worker.core.message import Message
 from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
+
+SLICES: Final = 10
+"""The time-out is counted in so many parts, and only those at whose end the broker did not block us."""
 
 
 class Publisher:
@@ -28,14 +32,36 @@ class Publisher:
         self._timeout_s = timeout_s
 
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
-        """Send all at once, then wait for each confirm, at most the time-out for all.
+        """Send all at once, then wait for the confirms, at most the time-out after the last one.
 
-        While the broker blocks publishers (memory or disk alarm) this waits; nothing is sent into the block.
+        While the broker blocks publishers (memory or disk alarm) no time passes, and nothing more is sent:
+        what met the block lies in the broker's socket, and is confirmed after it.
         """
         if not await self._unblocked():
             return [Sent.REFUSED] * len(messages)
-        results = await asyncio.gather(*(self._send(message) for message in messages), return_exceptions=True)
+        sending = [asyncio.ensure_future(self._send(message)) for message in messages]  # noqa: TID251 - gathered below
+        try:
+            await self._answers(set(sending))
+        finally:
+            for late in sending:
+                late.cancel()
+            results = await asyncio.gather(*sending, return_exceptions=True)
         return [_sent(result) for result in results]
+
+    async def _answers(self, awaited: set[asyncio.Future[None]]) -> None:
+        """Wait until all have been answered, or none for too long."""
+        left = SLICES
+        while awaited and left:
+            done, awaited = await asyncio.wait(awaited, timeout=self._timeout_s / SLICES)
+            left = SLICES if done or await self._was_blocked() else left - 1
+
+    async def _was_blocked(self) -> bool:
+        """The broker blocked publishers until now."""
+        ready = asyncio.ensure_future(self._connection.ready())  # noqa: TID251 - ends with this function
+        await asyncio.wait({ready}, timeout=0)
+        blocked = not ready.done()
+        ready.cancel()
+        return blocked and await self._unblocked()
 
     async def _unblocked(self) -> bool:
         """Wait until the broker lets us publish; ``False`` if the connection ended first."""
@@ -55,7 +81,6 @@ class Publisher:
             routing_key=message.routing_key,
             properties=properties_of(message, message.message_id or self._clock.new_id()),
             mandatory=message.mandatory,
-            timeout=self._timeout_s,
             wait=False,
         )
 

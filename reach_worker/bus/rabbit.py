@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from aiormq.exceptions import AMQPError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from reach_worker.bus import topology
+from reach_worker.bus.calls import broker_call
 from reach_worker.bus.consumer import Subscription
 from reach_worker.bus.session import Session
 from reach_worker.bus.topology import Topology
@@ -153,12 +153,11 @@ class RabbitBus:
 
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages and consumers of a queue, ``None`` if it does not exist. Raises :class:`BrokerUnavailable`."""
-        if self._session is None:
+        session = self._session
+        if session is None:
             raise BrokerUnavailable("no broker connection now")
-        try:
-            return await self._session.depth(queue)
-        except (AMQPError, TimeoutError, OSError, RuntimeError) as error:
-            raise BrokerUnavailable(f"the broker does not say how many wait in {queue}: {error!r}") from error
+        with broker_call(f"asking how many wait in {queue}"):
+            return await session.depth(queue)
 
     async def want(self, name: str, *, wanted: bool) -> None:
         """Stop or resume one subscription."""
@@ -210,10 +209,11 @@ class RabbitBus:
         if session is None:
             return
         try:
-            async with asyncio.timeout(self.settings.call_timeout_s):
-                await action(session)
-        except (OutsideWorld, AMQPError, TimeoutError, OSError, RuntimeError) as error:
-            session.end(f"a call failed: {error!r}")
+            with broker_call("a call to the broker"):
+                async with asyncio.timeout(self.settings.call_timeout_s):
+                    await action(session)
+        except OutsideWorld as error:
+            session.end(str(error))
 
     async def _supervise(self, session: Session) -> None:
         started = self._clock.monotonic()

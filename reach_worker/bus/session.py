@@ -12,6 +12,7 @@ from aiormq.abc import AbstractChannel, AbstractConnection
 from yarl import URL
 
 from reach_worker.bus import topology
+from reach_worker.bus.calls import broker_call
 from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken
 from reach_worker.bus.publisher import Publisher
 from reach_worker.bus.topology import Topology
@@ -68,7 +69,7 @@ class Session:
 
     async def declare(self, wanted: Topology) -> None:
         """Declare a topology. Raises :class:`TopologyMismatch`."""
-        await topology.declare(self._publishing, wanted, self._timeout_s)
+        await topology.declare(self._connections[0], wanted, self._timeout_s)
 
     async def follow(self, subscriptions: Iterable[Subscription]) -> None:
         """Consume what these subscriptions want now, and nothing else of them."""
@@ -106,10 +107,11 @@ class Session:
                     self._acked_of_got.add(delivery.queue)
         for taken, tags in by_channel.values():
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._acknowledger(taken).ack(tags)
-            except (amqp.AMQPError, TimeoutError, ConnectionError) as error:
-                self.end(f"acknowledging failed: {error!r}")
+                with broker_call("acknowledging"):
+                    async with asyncio.timeout(self._timeout_s):
+                        await self._acknowledger(taken).ack(tags)
+            except BrokerUnavailable as error:
+                self.end(str(error))
 
     async def get(self, queue: str, limit: int) -> tuple[list[Delivery], int]:
         """Take up to ``limit`` messages; also how many are left."""
@@ -119,9 +121,10 @@ class Session:
         self._acked_of_got.discard(queue)
         while taken is not None and len(found) < limit and not self._ended.is_set():
             try:
-                message = await taken.channel.basic_get(queue, timeout=self._timeout_s)
-            except (amqp.AMQPError, TimeoutError, ConnectionError, RuntimeError) as error:
-                self.end(f"getting from {queue} failed: {error!r}")
+                with broker_call(f"getting from {queue}"):
+                    message = await taken.channel.basic_get(queue, timeout=self._timeout_s)
+            except BrokerUnavailable as error:
+                self.end(str(error))
                 break
             if message.delivery_tag is None:
                 return found, 0
@@ -246,14 +249,22 @@ async def connect(address: URL, timeout_s: float) -> AbstractConnection:
             f"the broker at {shown} refuses user {address.user or 'guest'!r}: "
             "check the name and password in the URL"
         ) from error
-    except amqp.ConnectionNotAllowed as error:
+    except amqp.InvalidFrameError as error:
+        if "OpenOk" not in str(error):
+            raise BrokerUnavailable(f"no broker at {shown}: {_first_words(error)}") from error
+        # All that aiormq tells of a broker that closes in place of opening the virtual host.
         raise WrongCredentials(
-            f"the broker at {shown} refuses virtual host {address.path!r}: {error}"
+            f"the broker at {shown} refuses virtual host {_vhost(address)!r}: there is none of that name, "
+            f"user {address.user or 'guest'!r} may not use it, or it takes no more connections"
         ) from error
     except TimeoutError as error:
         raise BrokerUnavailable(f"the broker at {shown} does not answer within {timeout_s:g} s") from error
     except (amqp.AMQPError, OSError, RuntimeError) as error:
         raise BrokerUnavailable(f"no broker at {shown}: {_first_words(error)}") from error
+
+
+def _vhost(address: URL) -> str:
+    return address.path.removeprefix("/") or "/"
 
 
 def _first_words(error: BaseException) -> str:

@@ -128,6 +128,8 @@ def ask_of(admitted: Admitted, tags: TagTable) -> Ask:
         excluded=envelope.excluded(),
         rejected_by=envelope.rejected_by(),
         to_agent=envelope.to_agent,
+        session_id=task.session_id,
+        attempt=envelope.next_attempt,
     )
 
 

@@ -10,6 +10,10 @@ from reach_worker.core.presence import Heartbeat
 
 WHO: Final = "who"
 """Routing key of the question "who is there?"; everybody answers with a heartbeat, agents with their manifest too."""
+PAUSE: Final = b"pause"
+"""Body of a message to an instance's mailbox: stop consuming. An empty one is a probe, answered with a heartbeat."""
+RESUME: Final = b"resume"
+"""Body of a message to an instance's mailbox: go on."""
 LONGEST_NAME: Final = 255
 LONGEST_VERSION: Final = 1000
 
@@ -27,6 +31,14 @@ def manifest_key(agent_id: str) -> str:
 def router_key(router_id: str) -> str:
     """Routing key of a router's heartbeats."""
     return f"router.{router_id}"
+
+
+FEEDBACK: Final = "feedback"
+
+
+def feedback_key(agent_id: str) -> str:
+    """Routing key of what people say of an agent's results."""
+    return f"{FEEDBACK}.{agent_id}"
 
 
 def cancel_key(agent_id: str) -> str:
@@ -61,6 +73,7 @@ def beat_body(beat: Heartbeat) -> bytes:
             "manifest_hash": beat.manifest_hash,
             "version": beat.version,
             "stopping": beat.stopping,
+            **({} if beat.completed is None else {"completed": beat.completed}),
         }
     )
 
@@ -80,6 +93,7 @@ def beat_from(body: bytes) -> Heartbeat | Unreadable:
             manifest_hash=_name(data, "manifest_hash"),
             version=_name(data, "version", LONGEST_VERSION),
             stopping=data.get("stopping") is True,
+            completed=None if data.get("completed") is None else _count(data, "completed"),
         )
     except ValueError as error:
         return Unreadable(f"no heartbeat: {error}")
@@ -99,6 +113,26 @@ def router_from(body: bytes) -> RouterBeat | Unreadable:
         return RouterBeat(_name(data, "router"), data.get("stopping") is True)
     except ValueError as error:
         return Unreadable(f"no router's heartbeat: {error}")
+
+
+def feedback_body(agent_id: str, capability: str, verdict: str) -> bytes:
+    """Feedback as JSON."""
+    return orjson.dumps({"agent": agent_id, "capability": capability, "verdict": verdict})
+
+
+def feedback_from(body: bytes) -> tuple[str, str, str] | Unreadable:
+    """What :func:`feedback_body` wrote: agent, capability, verdict."""
+    data = _object(body)
+    if isinstance(data, Unreadable):
+        return data
+    agent_id, capability, verdict = data.get("agent"), data.get("capability"), data.get("verdict")
+    if not isinstance(agent_id, str) or not isinstance(capability, str) or verdict not in VERDICTS:
+        return Unreadable("agent, capability or verdict is missing")
+    return agent_id, capability, verdict
+
+
+VERDICTS: Final = ("good", "bad", "wrong-agent")
+"""What people can say of a result."""
 
 
 def _object(body: bytes) -> Mapping[str, Any] | Unreadable:

@@ -208,26 +208,30 @@ def replayed(
 def assigned(
     letter: DeadLetter, *, to_agent: str | None, capability: str | None, max_bytes: int
 ) -> tuple[Envelope, bytes] | HeldBack:
-    """What assigning an unmatched task sends to the routers: the same task, now for an agent or a capability of a person's choice."""
+    """What assigning an unmatched task sends to the routers: the same task, now for whom a person chose."""
     body = letter.body
     if capability is not None:
         body = _with_capability(body, capability)
     task = decode_task(body, max_bytes=max_bytes)
     if isinstance(task, Refusal):
         return HeldBack(f"the body is no task ({task.reason.value}): {task.error}")
-    envelope = replace(letter.envelope, capability=fold(task.capability or ""), to_agent=to_agent, not_before=0)
+    envelope = replace(
+        letter.envelope, capability=fold(task.capability or ""), to_agent=to_agent, not_before=0
+    )
     return envelope, body
 
 
 def _with_capability(body: bytes, capability: str) -> bytes:
-    """The task with another capability (in place of its intent, if it had one). A body that is no object stays as it is."""
+    """The task with another capability, in place of its intent if it had one. A body that is no object stays."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
         return body
     if not isinstance(data, dict):
         return body
-    return orjson.dumps({**{name: value for name, value in data.items() if name != "intent"}, "capability": capability})
+    return orjson.dumps(
+        {**{name: value for name, value in data.items() if name != "intent"}, "capability": capability}
+    )
 
 
 PAST_LIMIT: Final = 16 * 1024

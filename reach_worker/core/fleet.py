@@ -2,47 +2,72 @@
 
 import json
 from bisect import insort
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
 from reach_worker.core.breaker import Admits, Breaker, BreakerPolicy
 from reach_worker.core.document import nearest
 from reach_worker.core.manifest import Capability, Manifest
+from reach_worker.core.personal_data import asked_for, marked
 from reach_worker.core.presence import PresenceState, Roster
 from reach_worker.core.slots import Leases, SlotPolicy, head_start, share
 from reach_worker.core.success import TrackRecord
+from reach_worker.core.token_bucket import TokenBucket
 
 MOST_GUESSES: Final = 1_000
+NEW_LOAD: Final = 0.7
+MOST_SESSIONS: Final = 10_000
 
 
 @dataclass(slots=True)
 class Agent:
-    """One agent: its manifest and what is known of it. ``rests_until`` is monotonic seconds (rate limited till then)."""
+    """One agent: its manifest and what is known of it.
+
+    ``rests_until`` is monotonic seconds (rate limited till then). ``smoothed_load``: share of its slots taken, at each
+    heartbeat 0.7 new + 0.3 old. ``pace``: what its rate lets through.
+    """
 
     manifest: Manifest
     breaker: Breaker
     roster: Roster = field(default_factory=Roster)
     rests_until: float = 0.0
+    smoothed_load: float = 0.0
     agent_id: str = field(init=False)
+    pace: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
         self.agent_id = self.manifest.id
+        self.pace = TokenBucket.paced(self.manifest.rate)
+
+    def declare(self, manifest: Manifest) -> None:
+        """Take another manifest. What was taken of the rate stays taken, unless the rate is another one."""
+        if manifest.rate != self.manifest.rate:
+            self.pace = TokenBucket.paced(manifest.rate)
+        self.manifest = manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One capability of one agent. ``schema`` is the input schema as canonical JSON: equal ones check a payload once."""
+    """One capability of one agent.
+
+    ``schema`` is the input schema as canonical JSON: equal ones check a payload once. ``asks``: names of the fields that
+    it describes, folded.
+    """
 
     agent: Agent
     capability: Capability
     schema: str
+    asks: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class Fleet:
     """The agents by id, and who offers which capability, in the order of their ids.
 
-    ``routers`` is the number of live routers, this one included.
+    ``routers`` is the number of live routers, this one included; ``rank`` how many of them come before it, by their ids.
+    ``sessions``: the agent that a session's last task went to. ``utc_ahead``: UTC seconds minus monotonic seconds, as the
+    router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded.
     """
 
     breaker_policy: BreakerPolicy
@@ -53,7 +78,11 @@ class Fleet:
     leases: Leases = field(default_factory=Leases)
     record: TrackRecord = field(default_factory=TrackRecord)
     guesses: dict[str, str | None] = field(default_factory=dict)
+    sessions: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    personal: frozenset[str] = frozenset()
     routers: int = 1
+    rank: int = 0
+    utc_ahead: float = 0.0
 
     def register(self, manifest: Manifest) -> Agent:
         """Add an agent, or replace its manifest; presence, breaker and record of a known one stay."""
@@ -62,11 +91,18 @@ class Fleet:
             agent = self.agents[manifest.id] = Agent(manifest, Breaker(self.breaker_policy))
         for capability in agent.manifest.capabilities:
             self._offer(agent, capability.id, None)
-        agent.manifest = manifest
-        self.guesses.clear()
+        agent.declare(manifest)
         for capability in manifest.capabilities:
             self._offer(agent, capability.id, capability)
+        self._index()
         return agent
+
+    def withdraw(self, agent_id: str) -> None:
+        """Forget an agent and what it offers; its record and its leases stay."""
+        agent = self.agents.pop(agent_id)
+        for capability in agent.manifest.capabilities:
+            self._offer(agent, capability.id, None)
+        self._index()
 
     def capable(self, capability: str) -> tuple[Offer, ...]:
         """Who offers the capability, in the order of the agents' ids."""
@@ -80,16 +116,42 @@ class Fleet:
             self.guesses[capability] = nearest(capability, self.by_capability)
         return self.guesses[capability]
 
+    def smooth_load(self, agent: Agent) -> None:
+        """Take the agent's load into its smoothed one: 0.7 new + 0.3 old. Done at each of its heartbeats."""
+        load = min(1.0, self.leases.held(agent.agent_id) / max(1, agent.roster.slots()))
+        agent.smoothed_load = NEW_LOAD * load + (1.0 - NEW_LOAD) * agent.smoothed_load
+
+    def last_in_session(self, session_id: str | None) -> str | None:
+        """The agent that had the session's last task."""
+        return None if session_id is None else self.sessions.get(session_id)
+
+    def had_session(self, session_id: str, agent_id: str) -> None:
+        """Note who has a session's task; the longest unused are forgotten."""
+        self.sessions[session_id] = agent_id
+        self.sessions.move_to_end(session_id)
+        if len(self.sessions) > MOST_SESSIONS:
+            self.sessions.popitem(last=False)
+
     def has_side_effects(self, capability: str) -> bool:
         """Any agent declares side effects for it."""
         return capability in self.with_side_effects
 
     def limit(self, agent: Agent, capability: str | None = None) -> int:
-        """How much this router may have under way at the agent: its share of the slots, and a small head start."""
-        slots = share(agent.roster.slots(), self.routers)
+        """How much this router may have under way at the agent: its share of the slots, and a small head start.
+
+        Fewer slots, and no head start, for a while after the agent's breaker has closed.
+        """
+        slots = self.slots(agent)
+        back = agent.breaker.slots(slots)
+        if back < slots:
+            return min(self.slot_policy.per_agent, back)
         track = self.record.of(agent.agent_id, capability) if capability else None
         typical = track.service.quantile(0.5) if track else None
         return min(self.slot_policy.per_agent, slots + head_start(slots, typical, self.slot_policy))
+
+    def slots(self, agent: Agent) -> int:
+        """This router's share of the agent's slots."""
+        return share(agent.roster.slots(), self.routers)
 
     def full(self) -> bool:
         """No further dispatch may be under way in all."""
@@ -105,6 +167,18 @@ class Fleet:
         free = sum(self._free(offer.agent, capability, now) for offer in self.capable(capability))
         return min(free, self.slot_policy.in_flight - len(self.leases))
 
+    def until_rate(self, agent: Agent, now: float) -> float:
+        """Seconds until the agent's rate lets the next task through, 0 if it does now. Live routers share the rate."""
+        if agent.manifest.rate is None:
+            return 0.0
+        agent.pace.rate = agent.manifest.rate / max(1, self.routers)
+        return agent.pace.seconds_to_next(now)
+
+    def next_by_rate(self, now: float) -> float | None:
+        """Seconds until the first agent that is at its rate may have a task again, ``None`` if none is."""
+        paced = (agent for agent in self.agents.values() if agent.manifest.rate is not None)
+        return min((left for agent in paced if (left := self.until_rate(agent, now)) > 0), default=None)
+
     def admits(self, agent: Agent, now: float) -> bool:
         """The agent's breaker lets a task through."""
         return isinstance(agent.breaker.admits(now), Admits)
@@ -113,19 +187,29 @@ class Fleet:
         """Free slots of one agent; one where its breaker waits for the result of a single probe."""
         if now < agent.rests_until or agent.roster.state() is not PresenceState.ACTIVE:
             return 0
+        if self.until_rate(agent, now) > 0:
+            return 0
         match agent.breaker.admits(now):
             case Admits(probe):
                 free = max(0, self.limit(agent, capability) - self.leases.held(agent.agent_id))
+                if agent.manifest.rate is not None:
+                    free = min(free, agent.pace.available(now))
                 return min(1, free) if probe else free
             case _:
                 return 0
+
+    def _index(self) -> None:
+        """Work out anew what follows from all manifests together."""
+        self.guesses.clear()
+        self.personal = marked(agent.manifest for agent in self.agents.values())
 
     def _offer(self, agent: Agent, capability_id: str, capability: Capability | None) -> None:
         """Enter what an agent offers under a capability, or strike it out (``None``)."""
         offers = [offer for offer in self.capable(capability_id) if offer.agent is not agent]
         if capability is not None:
             schema = json.dumps(capability.input_schema, sort_keys=True)
-            insort(offers, Offer(agent, capability, schema), key=lambda offer: offer.agent.agent_id)
+            offer = Offer(agent, capability, schema, asked_for(capability.input_schema))
+            insort(offers, offer, key=lambda offer: offer.agent.agent_id)
         if offers:
             self.by_capability[capability_id] = tuple(offers)
         else:

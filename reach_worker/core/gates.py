@@ -13,6 +13,7 @@ from reach_worker.core.breaker import Refuses
 from reach_worker.core.envelope import ANONYMOUS
 from reach_worker.core.fleet import Fleet, Offer
 from reach_worker.core.manifest import ANYONE, Capability, payload_problem
+from reach_worker.core.personal_data import fields_named, told
 from reach_worker.core.presence import PresenceState
 
 
@@ -33,12 +34,18 @@ class Verdict:
     reason: str = ""
 
 
+_Fields = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What the choice of an agent needs to know of a task. ``excluded``: agents that step back, with why.
 
-    ``checked`` keeps what was found in the payload, by schema: a task that waits is planned again and again, for many
-    agents, and its payload stays as it is.
+    ``attempt`` counts from 1; ``waited_s``: seconds since it was ready to be routed; ``match``: similarity by agent,
+    where the semantic level found them.
+
+    ``checked`` keeps what was found in the payload, by schema, and ``personal`` its personal data, by the names looked
+    for: a task that waits is planned again and again, for many agents, and its payload stays as it is.
     """
 
     task_id: str
@@ -51,7 +58,12 @@ class Ask:
     excluded: Mapping[str, str] = field(default_factory=dict)
     rejected_by: frozenset[str] = frozenset()
     to_agent: str | None = None
+    session_id: str | None = None
+    attempt: int = 1
+    waited_s: float = 0.0
+    match: Mapping[str, float] | None = None
     checked: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
+    personal: dict[frozenset[str], _Fields] = field(default_factory=dict, compare=False, repr=False)
 
     def payload_fault(self, schema: str, capability: Capability) -> str | None:
         """What the capability's input schema (``schema`` as canonical JSON) forbids in the payload, if anything."""
@@ -59,6 +71,12 @@ class Ask:
             problem = payload_problem(capability, self.payload)
             self.checked[schema] = None if problem is None else f"payload{problem[0]}: {problem[1]}"
         return self.checked[schema]
+
+    def personal_fields(self, names: frozenset[str]) -> _Fields:
+        """Name and place of the payload's fields that bear one of the names."""
+        if names not in self.personal:
+            self.personal[names] = fields_named(self.payload, names)
+        return self.personal[names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +116,13 @@ def _caller(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
     return f"not callable by {ask.caller}, only by {', '.join(allowed) or 'nobody'}"
 
 
+def _personal_data(ask: Ask, offer: Offer, fleet: Fleet, _now: float) -> str | None:
+    if not fleet.personal:
+        return None
+    unasked = [place for name, place in ask.personal_fields(fleet.personal) if name not in offer.asks]
+    return f"does not ask for the personal data in {told(unasked)}" if unasked else None
+
+
 def _price(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
     price = offer.agent.manifest.price
     if ask.max_cost is None or price is None:
@@ -123,6 +148,9 @@ def _presence(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
     state = roster.state()
     if state is PresenceState.ACTIVE:
         return None
+    if state is PresenceState.STALLED:
+        running, seconds = roster.stalled(now)
+        return f"stalled: {running} running, nothing completed for {seconds:.0f} s"
     silent = roster.silent_for(now)
     return (
         f"{state.value}, no instance is known"
@@ -141,11 +169,26 @@ def _rested(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
     return f"rate limited for {math.ceil(left)} s more" if left > 0 else None
 
 
+def _rate(_ask: Ask, offer: Offer, fleet: Fleet, now: float) -> str | None:
+    left, rate = fleet.until_rate(offer.agent, now), offer.agent.manifest.rate
+    if left <= 0 or rate is None:
+        return None
+    shared = f" shared by {fleet.routers} routers" if fleet.routers > 1 else ""
+    unit = "task" if rate == 1 else "tasks"
+    return f"at its rate, {rate:g} {unit} per second{shared}, next in {math.ceil(left * 10) / 10:g} s"
+
+
 def _slots(_ask: Ask, offer: Offer, fleet: Fleet, _now: float) -> str | None:
     if fleet.full():
         return f"the router itself is full, {len(fleet.leases)} dispatches are under way"
     held, limit = fleet.leases.held(offer.agent.agent_id), fleet.limit(offer.agent, offer.capability.id)
-    return f"at max concurrency {held}/{limit}" if held >= limit else None
+    if held < limit or offer.agent.roster.state() is not PresenceState.ACTIVE:
+        return None  # one that is away has no slots at all, and that it is away is another gate's word
+    slots = fleet.slots(offer.agent)
+    back = offer.agent.breaker.slots(slots)
+    if back < slots:
+        return f"slots come back in steps, {back} of {slots} now"
+    return f"at max concurrency {held}/{limit}"
 
 
 GATES: Final = (
@@ -154,21 +197,25 @@ GATES: Final = (
     Gate("tags", GateKind.MAY_NOT, _tags),
     Gate("domain", GateKind.MAY_NOT, _domain),
     Gate("caller", GateKind.MAY_NOT, _caller),
+    Gate("personal_data", GateKind.MAY_NOT, _personal_data),
     Gate("price", GateKind.MAY_NOT, _price),
     Gate("sent_to", GateKind.MAY_NOT, _sent_to),
     Gate("rejected", GateKind.MAY_NOT, _rejected),
     Gate("presence", GateKind.NOT_NOW, _presence),
     Gate("breaker", GateKind.NOT_NOW, _breaker),
     Gate("rested", GateKind.NOT_NOW, _rested),
+    Gate("rate", GateKind.NOT_NOW, _rate),
     Gate("slots", GateKind.NOT_NOW, _slots),
 )
 """Every gate that looks at one agent alone, in the order people read them."""
 
 EXCLUDED: Final = "excluded"
-"""The gate that looks at the others too: it comes last, see routing."""
+FALLBACK: Final = "fallback"
+"""The gates that look at the others too: they come last, see routing."""
 
 OPEN: Final = (
     *(Verdict(gate.name, gate.kind, passed=True) for gate in GATES),
+    Verdict(FALLBACK, GateKind.NOT_NOW, passed=True),
     Verdict(EXCLUDED, GateKind.NOT_NOW, passed=True),
 )
 """The verdicts on an agent that may have the task, now."""
@@ -188,6 +235,11 @@ def judge(ask: Ask, offer: Offer, fleet: Fleet, now: float) -> tuple[Verdict, ..
 def excluded(reason: str) -> Verdict:
     """The verdict on an agent that steps back because another one can take the task."""
     return Verdict(EXCLUDED, GateKind.NOT_NOW, passed=False, reason=reason)
+
+
+def fallback(reason: str) -> Verdict:
+    """The verdict on an agent that is kept for when no other can take the task."""
+    return Verdict(FALLBACK, GateKind.NOT_NOW, passed=False, reason=reason)
 
 
 def all_verdicts(closed: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -167,7 +167,12 @@ class Manifest(_Declared):
     region: Line | None = Field(None, description="where it runs")
     team: Line | None = Field(None, description="who owns it")
     price: Price | None = Field(None, description="what it costs in money")
-    pii: tuple[Line, ...] = Field((), max_length=1_000, description="output fields that hold personal data")
+    pii: tuple[Line, ...] = Field(
+        (),
+        max_length=1_000,
+        description="output fields that hold personal data; where a payload holds one of them, the task goes only to "
+        "agents whose input_schema asks for it",
+    )
     presence: Literal["heartbeat", "consumers"] = Field(
         "heartbeat",
         description="how it shows that it is there; `consumers` for workers that only consume a queue",

@@ -45,5 +45,6 @@ class Message:
     reply_to: str | None = None
     content_type: str | None = "application/json"
     expiration_ms: int | None = None
+    user_id: str | None = None
     persistent: bool = True
     mandatory: bool = True

@@ -4,7 +4,12 @@ Transitions (state, what happened → state, what to do)::
 
     PENDING  heard                                   → ACTIVE
     ACTIVE   silent for suspect_s                    → SUSPECT, probe
-    SUSPECT  heard                                   → ACTIVE
+    ACTIVE   runs something, none done for too long  → STALLED, tell it to stop consuming
+    STALLED  heard, something was done               → ACTIVE, tell it to go on
+    STALLED  heard, nothing runs any more            → ACTIVE, tell it to go on
+    STALLED  still so, one heartbeat period on       → STALLED, tell it again
+    STALLED  silent for suspect_s                    → SUSPECT, probe
+    SUSPECT  heard                                   → ACTIVE (STALLED if it was that, and nothing was done since)
     SUSPECT  still silent, one heartbeat period on   → SUSPECT, probe again
     SUSPECT  so for dead_s, still silent             → DEAD      (every probe since went unanswered)
     SUSPECT  probe unroutable                        → DEAD      (its private queue is gone, so its connection is)
@@ -14,6 +19,9 @@ Transitions (state, what happened → state, what to do)::
 One lost heartbeat moves nobody. An unroutable probe is proof, not silence: the instance's private queue lives exactly
 as long as its connection, so a killed process is known after ``suspect_s`` instead of ``suspect_s + dead_s``. Death is
 counted from the suspicion, not from the last heartbeat: a router that was itself asleep gives everybody time to answer.
+
+Alive is not able: heartbeats also count what the instance has completed. "Too long" is ``stalled_s``, or the longest
+time-out of what it runs. An instance that does not count is never stalled. All times are the router's.
 """
 
 from dataclasses import dataclass, field
@@ -35,6 +43,12 @@ class PresencePolicy(BaseModel):
     dead_s: float = Field(
         30.0, gt=0, le=3600, description="further silence, probes unanswered, after which it is dead"
     )
+    stalled_s: float = Field(
+        120.0,
+        gt=0,
+        le=86_400,
+        description="something runs and nothing is completed for so long: no new tasks",
+    )
 
 
 class PresenceState(StrEnum):
@@ -42,13 +56,17 @@ class PresenceState(StrEnum):
 
     PENDING = "pending"
     ACTIVE = "active"
+    STALLED = "suspect: stalled"
     SUSPECT = "suspect"
     DEAD = "dead"
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What an instance says of itself, every ``heartbeat_s``."""
+    """What an instance says of itself, every ``heartbeat_s``.
+
+    ``completed``: runs that have ended in its life, however they ended; ``None`` if it does not count them.
+    """
 
     agent_id: str
     instance_id: str
@@ -58,11 +76,16 @@ class Heartbeat:
     manifest_hash: str
     version: str
     stopping: bool
+    completed: int | None = None
 
 
 @dataclass(slots=True)
 class Instance:
-    """One running process of an agent, as the router sees it."""
+    """One running process of an agent, as the router sees it.
+
+    ``progress_at``: when it last had completed something, or had nothing to do. ``paused``: it was told to stop
+    consuming, and not yet to go on; ``told_at``: when.
+    """
 
     agent_id: str
     instance_id: str
@@ -71,14 +94,33 @@ class Instance:
     suspected_at: float = 0.0
     probed_at: float = 0.0
     beat: Heartbeat | None = None
+    progress_at: float = 0.0
+    paused: bool = False
+    told_at: float = 0.0
 
     def heard(self, beat: Heartbeat, now: float) -> bool:
         """Take a heartbeat; returns whether the state changed."""
         before = self.state
+        progress = self._progressed(beat)
+        if progress:
+            self.progress_at = now
         self.heard_at = now
         self.beat = beat
-        self.state = PresenceState.DEAD if beat.stopping else PresenceState.ACTIVE
+        alive = PresenceState.STALLED if self.paused and not progress else PresenceState.ACTIVE
+        self.state = PresenceState.DEAD if beat.stopping else alive
         return self.state is not before
+
+    def _progressed(self, beat: Heartbeat) -> bool:
+        """It completed something since its last heartbeat, or has nothing to do, or nobody can tell."""
+        if self.beat is None or beat.completed is None or self.state is PresenceState.DEAD:
+            return True
+        return not beat.running or beat.completed != self.beat.completed
+
+    def goes_on(self) -> bool:
+        """It was told to stop consuming, and need not any more; says so once."""
+        goes_on = self.paused and self.state is PresenceState.ACTIVE
+        self.paused = self.paused and not goes_on
+        return goes_on
 
     def probe_unroutable(self) -> bool:
         """Its private queue is gone; returns whether that made it dead."""
@@ -109,11 +151,29 @@ class Died:
     instance_id: str
 
 
-def tick(instance: Instance, now: float, policy: PresencePolicy) -> Probe | Died | None:
-    """Let time pass for one instance."""
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Tell this instance to stop consuming: ``running`` dispatches run, none was completed for ``seconds``.
+
+    ``again``: it was told before, and a message may be lost.
+    """
+
+    instance_id: str
+    mailbox: str
+    running: int
+    seconds: float
+    again: bool = False
+
+
+def tick(
+    instance: Instance, now: float, policy: PresencePolicy, longest_s: float = 0.0
+) -> Probe | Pause | Died | None:
+    """Let time pass for one instance. ``longest_s``: the longest time-out of what it runs, as far as is known."""
     silent = now - instance.heard_at
     mailbox = instance.beat.mailbox if instance.beat else ""
-    if instance.state is PresenceState.ACTIVE and silent >= policy.suspect_s:
+    if instance.state in HEARD:
+        if silent < policy.suspect_s:
+            return _stall(instance, now, policy, longest_s)
         instance.state = PresenceState.SUSPECT
         instance.suspected_at = instance.probed_at = now
         return Probe(instance.instance_id, mailbox)
@@ -128,8 +188,30 @@ def tick(instance: Instance, now: float, policy: PresencePolicy) -> Probe | Died
     return None
 
 
+def _stall(instance: Instance, now: float, policy: PresencePolicy, longest_s: float) -> Pause | None:
+    """Whether an instance that is heard gets nothing done. Its heartbeat may be late in saying that it does."""
+    beat = instance.beat
+    if beat is None or not beat.running or beat.completed is None:
+        return None
+    idle_s, again = now - instance.progress_at, instance.state is PresenceState.STALLED
+    if not again:
+        if idle_s < max(policy.stalled_s, longest_s + policy.heartbeat_s):
+            return None
+        instance.state = PresenceState.STALLED
+        instance.paused = True
+    elif now - instance.told_at < policy.heartbeat_s:
+        return None
+    instance.told_at = now
+    return Pause(instance.instance_id, beat.mailbox, len(beat.running), idle_s, again)
+
+
+HEARD: Final = frozenset((PresenceState.ACTIVE, PresenceState.STALLED))
+"""Heard lately."""
+THERE: Final = HEARD | {PresenceState.SUSPECT}
+"""Not known to be gone."""
 _RANK: Final = {
-    PresenceState.ACTIVE: 3,
+    PresenceState.ACTIVE: 4,
+    PresenceState.STALLED: 3,
     PresenceState.SUSPECT: 2,
     PresenceState.DEAD: 1,
     PresenceState.PENDING: 0,
@@ -170,6 +252,12 @@ class Roster:
         ]
         for instance_id in gone:
             del self.instances[instance_id]
+
+    def stalled(self, now: float) -> tuple[int, float]:
+        """Dispatches that the stalled instances run, and seconds since any of them completed one."""
+        stalled = [i for i in self.instances.values() if i.state is PresenceState.STALLED]
+        running = sum(len(i.beat.running) for i in stalled if i.beat is not None)
+        return running, min((now - i.progress_at for i in stalled), default=0.0)
 
     def silent_for(self, now: float) -> float | None:
         """Seconds since any instance was heard, ``None`` if never."""

@@ -3,13 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Final
 
+from reach_worker.core.exploration import exploration_draw, pick, probabilities
 from reach_worker.core.fleet import Fleet, Offer
-from reach_worker.core.gates import OPEN, Ask, GateKind, Verdict, all_verdicts, excluded, judge
-from reach_worker.core.policy import DimensionName, RoutingPolicy
-from reach_worker.core.scoring import Dimension, dimensions, score
+from reach_worker.core.gates import OPEN, Ask, GateKind, Verdict, all_verdicts, excluded, fallback, judge
+from reach_worker.core.open_share import all_open
+from reach_worker.core.policy import RoutingPolicy, TieBreak
+from reach_worker.core.scoring import Scene, Scored, score
 
 TIE: Final = 9
 """Scores that agree to so many decimals are equal."""
@@ -19,12 +22,20 @@ MOST_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One agent that has the capability: the gates closed to it, and its score if there are none."""
+    """One agent that has the capability: the gates closed to it, and its score if there are none.
+
+    ``probability``: how likely this decision was to choose it, exploration included; 0 behind a closed gate.
+    """
 
     agent_id: str
     closed: tuple[Verdict, ...]
-    dimensions: tuple[Dimension, ...] = ()
-    score: float | None = None
+    scored: Scored | None = None
+    probability: float = 0.0
+
+    @property
+    def score(self) -> float | None:
+        """The score, ``None`` behind a closed gate."""
+        return None if self.scored is None else self.scored.score
 
     @property
     def eligible(self) -> bool:
@@ -39,11 +50,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """This agent gets the task. ``margin``: its lead over the next best, ``None`` if there was no other."""
+    """This agent gets the task.
+
+    ``margin``: its lead over the best other, ``None`` if there was no other; below 0 where exploration chose another than
+    the best (``explored``: the draw fell into the exploring share). ``probability``: of just this choice.
+    """
 
     agent_id: str
     score: float
     margin: float | None
+    probability: float
+    explored: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,9 @@ class Decision:
     policy: str
     choice: Choice
     candidates: tuple[Candidate, ...]
+    exploration: float = 0.0
+    draw: float = 0.0
+    ties: TieBreak = "name"
 
     @property
     def agent_id(self) -> str | None:
@@ -90,19 +110,26 @@ class Decision:
         """The kind of choice, one word: ``chosen``, ``wait``, ``unmatched`` or ``payload_refused``."""
         return VERDICTS[type(self.choice)]
 
+    def summary(self) -> dict[str, Any]:
+        """The choice and everybody's score: what is kept of a shadow's decision."""
+        return {
+            "policy": self.policy,
+            "verdict": self.verdict,
+            **_choice_dict(self.choice),
+            "scores": {c.agent_id: c.score for c in self.candidates if c.score is not None},
+        }
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for the reach log and ``--json``."""
-        choice: dict[str, Any] = (
-            {"agent": self.choice.agent_id, "score": self.choice.score, "margin": self.choice.margin}
-            if isinstance(self.choice, Chosen)
-            else {"reason": self.choice.reason}
-        )
+        """Plain data, for the reach log and ``--json``: all that is needed to work the choice out again."""
         return {
             "task": self.task_id,
             "capability": self.capability,
             "policy": self.policy,
             "verdict": self.verdict,
-            **choice,
+            **_choice_dict(self.choice),
+            "exploration": self.exploration,
+            "draw": self.draw,
+            "ties": self.ties,
             "candidates": [_candidate_dict(candidate) for candidate in self.candidates],
         }
 
@@ -118,25 +145,64 @@ VERDICTS: Final[Mapping[type, str]] = {
 _ALL_OPEN: Final[Mapping[str, bool | str]] = {verdict.gate: True for verdict in OPEN}
 
 
+def _choice_dict(choice: Choice) -> dict[str, Any]:
+    if not isinstance(choice, Chosen):
+        return {"reason": choice.reason}
+    return {
+        "agent": choice.agent_id,
+        "score": choice.score,
+        "margin": choice.margin,
+        "probability": choice.probability,
+        "explored": choice.explored,
+    }
+
+
 def _candidate_dict(candidate: Candidate) -> dict[str, Any]:
+    scored = candidate.scored
     return {
         "agent": candidate.agent_id,
         "score": candidate.score,
+        "probability": candidate.probability,
         "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in candidate.closed}},
-        "dimensions": [dimension._asdict() for dimension in candidate.dimensions],
+        "dimensions": [part._asdict() for part in scored.dimensions] if scored else [],
+        "factors": [factor._asdict() for factor in scored.factors] if scored else [],
+        "bonus": scored.bonus if scored else 0.0,
+        "optimistic": scored.optimistic if scored else None,
+        "facts": dict(scored.facts) if scored else {},
     }
 
 
 def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     """Choose an agent for a task at ``now`` (monotonic seconds). Two plans of one fleet for one task are equal."""
     offers = fleet.capable(ask.capability)
-    closed = _step_back(ask, offers, [judge(ask, offer, fleet, now) for offer in offers])
-    weights = policy.weight_table
+    closed = _hold_fallbacks(ask, offers, [judge(ask, offer, fleet, now) for offer in offers], policy)
+    closed = _step_back(ask, offers, closed)
+    scene = Scene(ask, fleet, offers, now, policy)
+    scored = {
+        offer.agent.agent_id: score(offer, scene)
+        for offer, verdicts in zip(offers, closed, strict=True)
+        if not verdicts
+    }
+    best_first = ranked({name: one.score for name, one in scored.items()}, ask.task_id, policy.ties)
+    shares = probabilities([scored[name].optimistic for name in best_first], policy.exploration)
+    chance = dict(zip(best_first, shares, strict=True))
     candidates = tuple(
-        [_candidate(offer, verdicts, fleet, weights) for offer, verdicts in zip(offers, closed, strict=True)]
+        [
+            Candidate(name, verdicts, scored.get(name), chance.get(name, 0.0))
+            for name, verdicts in zip([offer.agent.agent_id for offer in offers], closed, strict=True)
+        ]
     )
+    draw = exploration_draw(policy.seed, ask.task_id, ask.attempt)
+    choice: Choice
+    if best_first:
+        place, explored = pick(shares, policy.exploration, draw)
+        choice = _chosen(best_first[place], scored, shares[place], explored=explored)
+    else:
+        choice = _why_not(candidates) if candidates else Unmatched(_nobody_has(ask.capability, fleet))
+        if isinstance(choice, Wait):
+            choice = _until_asked(choice, candidates, fleet, now)
     return Decision(
-        ask.task_id, ask.capability, policy.name, _choose(ask, candidates, fleet, policy), candidates
+        ask.task_id, ask.capability, policy.name, choice, candidates, policy.exploration, draw, policy.ties
     )
 
 
@@ -162,40 +228,62 @@ def _step_back(ask: Ask, offers: Sequence[Offer], closed: Sequence[_Closed]) -> 
     ]
 
 
-_BUSY: Final = frozenset(("slots", "rested"))
+_BUSY: Final = frozenset(("slots", "rested", "rate"))
 """Gates that close to an agent that could work, and open again by themselves."""
 
 
-def _candidate(
-    offer: Offer, closed: _Closed, fleet: Fleet, weights: Mapping[DimensionName, float]
-) -> Candidate:
-    if closed:
-        return Candidate(offer.agent.agent_id, closed)
-    parts = dimensions(offer, fleet, weights)
-    return Candidate(offer.agent.agent_id, closed, parts, score(parts))
+def _hold_fallbacks(
+    ask: Ask, offers: Sequence[Offer], closed: Sequence[_Closed], policy: RoutingPolicy
+) -> Sequence[_Closed]:
+    """Fallback agents are closed while another may have the task and has not had long enough to take it.
 
-
-def _choose(ask: Ask, candidates: Sequence[Candidate], fleet: Fleet, policy: RoutingPolicy) -> Choice:
-    if not candidates:
-        return Unmatched(_nobody_has(ask.capability, fleet))
-    ranked = sorted(
-        (_rank(c.score, c.agent_id, ask.task_id, policy), c.score, c.agent_id)
-        for c in candidates
-        if c.score is not None
+    An agent that failed this task is no such other: it steps back for a fallback too.
+    """
+    names = policy.fallback.get(ask.capability, ())
+    left_s = policy.fallback_after_ms / 1000 - ask.waited_s
+    if not names or left_s <= 0:
+        return closed
+    others = any(
+        offer.agent.agent_id not in names
+        and offer.agent.agent_id not in ask.excluded
+        and all(verdict.kind is not GateKind.MAY_NOT for verdict in verdicts)
+        for offer, verdicts in zip(offers, closed, strict=True)
     )
-    if not ranked:
-        return _why_not(candidates)
-    _, best, agent_id = ranked[0]
-    margin = max(0.0, round(best - ranked[1][1], TIE)) if len(ranked) > 1 else None
-    return Chosen(agent_id, best, margin)
+    if not others:
+        return closed
+    verdict = fallback(f"kept as a fallback for {left_s:.1f} s more")
+    return [
+        (*verdicts, verdict) if offer.agent.agent_id in names else verdicts
+        for offer, verdicts in zip(offers, closed, strict=True)
+    ]
 
 
-def _rank(value: float, agent_id: str, task_id: str, policy: RoutingPolicy) -> tuple[float, bytes, str]:
-    """Sorts the best first, and equals by name, or by a hash of task and agent (rendezvous: each gets its share)."""
-    tie = b""
-    if policy.tie_break == "spread":
-        tie = blake2b(f"{task_id}\x00{agent_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return (-round(value, TIE), tie, agent_id)
+def ranked(scores: Mapping[str, float], task_id: str, ties: TieBreak) -> list[str]:
+    """Agents by their scores, from the best to the last.
+
+    Equals go by name, or by a hash of task and agent (rendezvous: each gets its share, and keeps it when others go).
+    """
+    keys = sorted((-round(value, TIE), agent_id) for agent_id, value in scores.items())
+    if ties == "name":
+        return [agent_id for _, agent_id in keys]
+    order: list[str] = []
+    for _, group in groupby(keys, key=itemgetter(0)):
+        equals = [agent_id for _, agent_id in group]
+        if len(equals) > 1:
+            equals.sort(key=lambda agent_id: _rendezvous(task_id, agent_id))
+        order += equals
+    return order
+
+
+def _rendezvous(task_id: str, agent_id: str) -> bytes:
+    return blake2b(f"{task_id}\x00{agent_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _chosen(agent_id: str, scored: Mapping[str, Scored], probability: float, *, explored: bool) -> Chosen:
+    value = scored[agent_id].score
+    others = [other.score for name, other in scored.items() if name != agent_id]
+    margin = round(value - max(others), TIE) + 0.0 if others else None  # + 0.0 makes 0.0 of -0.0
+    return Chosen(agent_id, value, margin, probability, explored)
 
 
 def _why_not(candidates: Sequence[Candidate]) -> Choice:
@@ -206,6 +294,13 @@ def _why_not(candidates: Sequence[Candidate]) -> Choice:
     if all(misfits.values()):
         return PayloadRefused(_reasons(misfits))
     return Unmatched(_reasons(never))
+
+
+def _until_asked(wait: Wait, candidates: Sequence[Candidate], fleet: Fleet, now: float) -> Wait:
+    """Where every agent that may have the task is behind an open breaker, the wait ends with the first probe."""
+    may = [c.agent_id for c in candidates if all(v.kind is not GateKind.MAY_NOT for v in c.closed)]
+    first = all_open(fleet, may, now)
+    return Wait(f"{first}; {wait.reason}") if first else wait
 
 
 def _reasons(closed: Mapping[str, Sequence[Verdict]]) -> str:

@@ -1,5 +1,6 @@
 """How much an agent may have at once: slots of its live instances, counted from leases that exist."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +29,7 @@ class SlotPolicy(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One slot held by one dispatch. Times are monotonic seconds of the router."""
+    """One slot held by one dispatch. Times are monotonic seconds of the router; ``timeout_s`` is the attempt's limit."""
 
     dispatch_id: str
     agent_id: str
@@ -37,6 +38,7 @@ class Lease:
     backstop_at: float
     size: int
     probe: bool
+    timeout_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -72,6 +74,13 @@ class Leases:
     def held(self, agent_id: str) -> int:
         """Slots of the agent that are taken."""
         return len(self.by_agent.get(agent_id, ()))
+
+    def longest_s(self, dispatch_ids: Iterable[str], unknown_s: float) -> float:
+        """The longest limit of these attempts, seconds; each that no lease here tells of counts as ``unknown_s``."""
+        leases = (self.by_dispatch.get(dispatch_id) for dispatch_id in dispatch_ids)
+        return max(
+            (lease.timeout_s if lease and lease.timeout_s else unknown_s for lease in leases), default=0.0
+        )
 
     def __len__(self) -> int:
         return len(self.by_dispatch)

@@ -4,10 +4,14 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 SLOW_HALF_LIFE_S: Final = 1800.0
 FAST_HALF_LIFE_S: Final = 60.0
+RECENT_HALF_LIFE_S: Final = 600.0 * math.log(2)
+"""An attempt's weight is spread over ten minutes, on average."""
+WEEK_HALF_LIFE_S: Final = 7 * 86_400.0 * math.log(2)
+"""An attempt's weight is spread over seven days, on average."""
 WINDOW: Final = 256
 """Service times kept per agent and capability."""
 
@@ -49,17 +53,25 @@ class DecayedCount:
 
     def effective(self, now: float) -> float:
         """Effective number of tries at ``now``."""
-        return self.tries * self._factor(now)
+        return self.counts(now)[1]
 
-    def _factor(self, now: float) -> float:
-        return math.exp2(-max(0.0, now - self.at) / self.half_life_s)
+    def counts(self, now: float) -> tuple[float, float]:
+        """Good ones and tries, decayed to ``now``. What no count can be (a damaged row of the store) is none at all."""
+        factor = math.exp2(-max(0.0, now - self.at) / self.half_life_s)
+        good, tries = self.good * factor, self.tries * factor
+        return (good, tries) if 0.0 <= good <= tries < math.inf else (0.0, 0.0)
+
+    def merge(self, other: "DecayedCount") -> None:
+        """Add another count with the same half-life."""
+        now = max(self.at, other.at)
+        self._decay(now)
+        good, tries = other.counts(now)
+        self.good += good
+        self.tries += tries
 
     def _decay(self, now: float) -> None:
-        """Decay to ``now``. What no count can be (a damaged row of the store) is dropped: it would never decay."""
-        factor = self._factor(now)
-        good, tries = self.good * factor, self.tries * factor
-        sound = 0.0 <= good <= tries < math.inf
-        self.good, self.tries = (good, tries) if sound else (0.0, 0.0)
+        """Decay to ``now``; what is damaged is dropped here, it would never decay."""
+        self.good, self.tries = self.counts(now)
         self.at = now
 
 
@@ -69,17 +81,27 @@ class ServiceTimes:
 
     recent: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
+    total: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Add one success's service time; beyond :data:`WINDOW` the oldest one goes."""
         seconds = max(0.0, seconds)
         if len(self.recent) == WINDOW:
-            del self.ordered[bisect_left(self.ordered, self.recent.popleft())]
+            oldest = self.recent.popleft()
+            del self.ordered[bisect_left(self.ordered, oldest)]
+            self.total -= oldest
         self.recent.append(seconds)
+        self.total += seconds
         insort(self.ordered, seconds)
 
     def __len__(self) -> int:
         return len(self.recent)
+
+    def mean(self) -> float | None:
+        """The mean in seconds, ``None`` without observations. What rounding left in the running total stays outside."""
+        if not self.ordered:
+            return None
+        return min(self.ordered[-1], max(self.ordered[0], self.total / len(self.ordered)))
 
     def quantile(self, q: float) -> float | None:
         """The ``q`` quantile (nearest rank), ``None`` without observations."""
@@ -88,19 +110,37 @@ class ServiceTimes:
         return self.ordered[max(0, math.ceil(q * len(self.ordered)) - 1)]
 
 
+class Belief(NamedTuple):
+    """What is believed of an agent's success: the posterior's mean and standard deviation."""
+
+    mean: float
+    deviation: float
+
+    def upper(self, deviations: float) -> float:
+        """The mean and so many standard deviations, at most 1."""
+        return min(1.0, self.mean + deviations * self.deviation)
+
+
 @dataclass(slots=True)
 class Track:
-    """The record of one agent on one capability. Times are UTC seconds, so that it can outlive a process."""
+    """The record of one agent on one capability. Times are UTC seconds, so that it can outlive a process.
+
+    ``overall`` is shared by all tracks of the agent.
+    """
 
     slow: DecayedCount = field(default_factory=lambda: DecayedCount(SLOW_HALF_LIFE_S))
     fast: DecayedCount = field(default_factory=lambda: DecayedCount(FAST_HALF_LIFE_S))
+    recent: DecayedCount = field(default_factory=lambda: DecayedCount(RECENT_HALF_LIFE_S))
+    week: DecayedCount = field(default_factory=lambda: DecayedCount(WEEK_HALF_LIFE_S))
+    overall: DecayedCount = field(default_factory=lambda: DecayedCount(SLOW_HALF_LIFE_S))
+    feedback: DecayedCount = field(default_factory=lambda: DecayedCount(WEEK_HALF_LIFE_S))
     rejections: DecayedCount = field(default_factory=lambda: DecayedCount(SLOW_HALF_LIFE_S))
     service: ServiceTimes = field(default_factory=ServiceTimes)
 
     def ended(self, now: float, *, good: bool, seconds: float | None) -> None:
         """Count an attempt that speaks for or against the agent."""
-        self.slow.add(now, good=good)
-        self.fast.add(now, good=good)
+        for count in (self.slow, self.fast, self.recent, self.week, self.overall):
+            count.add(now, good=good)
         self.rejections.add(now, good=False)
         if good and seconds is not None:
             self.service.add(seconds)
@@ -109,9 +149,23 @@ class Track:
         """Count an attempt that the agent handed back as not its own."""
         self.rejections.add(now, good=True)
 
+    def judged(self, now: float, verdict: str) -> None:
+        """Take in what a person says of a result: ``good``, ``bad`` or ``wrong-agent`` (a routing error)."""
+        self.feedback.add(now, good=verdict == "good")
+        if verdict == "wrong-agent":
+            self.rejected(now)
+
     def success(self) -> float | None:
         """Decayed success rate, ``None`` where nothing is known."""
         return self.slow.rate()
+
+
+AGENT_MASS: Final = 5.0
+"""An agent's overall rate weighs as much as so many attempts where a capability's own record is thin."""
+EVEN: Final = (1.0, 1.0)
+"""Beta(1, 1): nothing known, every rate equally likely."""
+SHRINK_MASS: Final = 5.0
+"""The fast rate is drawn to the slow one as if by so many attempts."""
 
 
 @dataclass(slots=True)
@@ -119,6 +173,19 @@ class TrackRecord:
     """All tracks, by agent and capability."""
 
     tracks: dict[tuple[str, str], Track] = field(default_factory=dict)
+    overall: dict[str, DecayedCount] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Share one overall count among each agent's tracks: the sum of what they hold."""
+        for key, track in self.tracks.items():
+            self.put(key, track)
+
+    def put(self, key: tuple[str, str], track: Track) -> None:
+        """Enter a track that was counted elsewhere, of an agent (first of the key) on a capability that has none yet."""
+        self.tracks[key] = track
+        overall = self._overall(key[0])
+        overall.merge(track.slow)
+        track.overall = overall
 
     def of(self, agent_id: str, capability: str) -> Track | None:
         """The track, ``None`` where nothing is known."""
@@ -126,7 +193,38 @@ class TrackRecord:
 
     def touch(self, agent_id: str, capability: str) -> Track:
         """The track, made where there was none."""
-        return self.tracks.setdefault((agent_id, capability), Track())
+        track = self.tracks.get((agent_id, capability))
+        if track is None:
+            track = self.tracks[agent_id, capability] = Track(overall=self._overall(agent_id))
+        return track
+
+    def belief(self, agent_id: str, capability: str, now: float) -> Belief:
+        """The belief in the agent's success on the capability at ``now`` (UTC seconds).
+
+        Posterior of a Beta prior (conjugate to Bernoulli trials): the agent's overall rate with mass 5 where it
+        has one, else Beta(1, 1), so no record is 0.5. The mean is the lower of two: the slow one, and the fast
+        one shrunk to the slow one with mass 5. The deviation is the slow posterior's, √(m (1 − m) / (n + 1)).
+        """
+        good, bad = self._prior(agent_id)
+        track = self.of(agent_id, capability)
+        slow_good, slow_tries = (0.0, 0.0) if track is None else track.slow.counts(now)
+        mass = good + bad + slow_tries
+        slow = (good + slow_good) / mass
+        mean = slow
+        if track is not None:
+            fast_good, fast_tries = track.fast.counts(now)
+            mean = min(slow, (fast_good + SHRINK_MASS * slow) / (fast_tries + SHRINK_MASS))
+        return Belief(mean, math.sqrt(slow * (1.0 - slow) / (mass + 1.0)))
+
+    def _prior(self, agent_id: str) -> tuple[float, float]:
+        overall = self.overall.get(agent_id)
+        rate = None if overall is None else overall.rate()
+        return EVEN if rate is None else (AGENT_MASS * rate, AGENT_MASS * (1.0 - rate))
+
+    def _overall(self, agent_id: str) -> DecayedCount:
+        if agent_id not in self.overall:
+            self.overall[agent_id] = DecayedCount(SLOW_HALF_LIFE_S)
+        return self.overall[agent_id]
 
     @classmethod
     def empty(cls) -> Self:

@@ -42,6 +42,11 @@ class TagTable:
             raise BadInput(problems)
         self._canonical = {spelling: _root(parents, spelling) for spelling in parents}
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TagTable) and self._canonical == other._canonical
+
+    __hash__ = None  # type: ignore[assignment]  # equal by what it maps
+
     def normalise(self, tag: str) -> str:
         """The one spelling of ``tag``: folded, then mapped to its canonical tag where the table has one."""
         folded = fold(tag)

@@ -1,8 +1,13 @@
-"""How fast tasks are taken from the intake queue."""
+"""How fast tasks are taken from the intake queue, and given to an agent."""
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
+
+PACE_BURST_S: Final = 0.1
+"""An agent's rate may be overdrawn by what is due in this time: a router looks about so often."""
 
 
 class IntakePolicy(BaseModel):
@@ -41,6 +46,12 @@ class TokenBucket:
         """A bucket that starts full at ``now`` (seconds, monotonic)."""
         return cls(rate, burst, float(burst), now)
 
+    @classmethod
+    def paced(cls, rate: float | None) -> "TokenBucket":
+        """A bucket for an agent that takes ``rate`` tasks per second: evenly, so with hardly any burst."""
+        burst = 1 if rate is None else max(1, int(rate * PACE_BURST_S))
+        return cls(rate, burst, float(burst), -math.inf)
+
     def available(self, now: float) -> int:
         """Whole tokens there are at ``now``."""
         if self.rate is None:
@@ -57,6 +68,10 @@ class TokenBucket:
         taken = min(count, self.available(now))
         self.tokens -= taken
         return taken
+
+    def give_back(self) -> None:
+        """Return a token that was taken for nothing."""
+        self.tokens = min(float(self.burst), self.tokens + 1.0)
 
     def seconds_to_next(self, now: float) -> float:
         """Seconds until one whole token is there; 0 if there is one."""

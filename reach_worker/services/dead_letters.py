@@ -93,10 +93,14 @@ class DeadLetters:
         return found
 
     async def walk(self, wanted: Filter) -> AsyncIterator[Found]:
-        """As :meth:`look`, one after the other: for very many."""
-        async for item in self._each(await self.count()):
+        """As :meth:`look`, one after the other: for very many. Raises :class:`OutsideWorld` if it cannot go on."""
+        seen, there = 0, await self.count()
+        async for item in self._each(there):
+            seen += 1
             if wanted.fits(item.letter):
                 yield item
+        if seen < there:
+            await self.count()  # raises where not somebody else took some, but the connection was lost
 
     async def remove(self, found: Sequence[Found]) -> list[str]:
         """Remove for good what :meth:`look` found in this session; the task ids of what is gone for certain."""

@@ -13,7 +13,8 @@ class Step:
 
     ``before``: rows that must be committed before anything is sent (tasks with side effects). ``send``: each
     must be confirmed, else the step is undone with the worst result. ``offer``: sent too, but the task does
-    not depend on it; the row is recorded where nobody took it (a session that ended is not nobody). ``rows`` and ``acks`` come last. ``ended``:
+    not depend on it; the row is recorded where nobody took it (a session that ended is not nobody). ``put_off``:
+    nothing is done now, its delivery is to be handled again. ``rows`` and ``acks`` come last. ``ended``:
     the task that ends with it and the answer, for those who joined.
     """
 
@@ -23,6 +24,7 @@ class Step:
     offer: list[tuple[Message, Row]] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     ended: tuple[str, bytes] | None = None
+    put_off: bool = False
     undo: Callable[[Sent], None] | None = None
     done: Callable[[], None] = lambda: None
 
@@ -63,6 +65,9 @@ async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
             worst = Sent.UNCERTAIN
         if worst is not None:
             _undo(step, worst, carried.again)
+            continue
+        if step.put_off:
+            carried.again += step.acks
             continue
         rows += step.rows
         rows += [row for result, row in offered if result is not Sent.CONFIRMED]

@@ -2,44 +2,34 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-
-import orjson
+from typing import Final
 
 from reach_worker.core.announcement import (
+    PAUSE,
+    RESUME,
     WHO,
     RouterBeat,
     Unreadable,
     beat_from,
+    feedback_from,
     router_body,
     router_from,
     router_key,
 )
-from reach_worker.core.document import Document
-from reach_worker.core.fleet import Fleet
-from reach_worker.core.manifest import Manifest, manifest_from
+from reach_worker.core.fleet import Agent, Fleet
+from reach_worker.core.fresh_files import Changed
+from reach_worker.core.manifest import Manifest
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
-from reach_worker.core.presence import Died, Instance, PresencePolicy, PresenceState, Probe, tick
+from reach_worker.core.presence import Died, Instance, Pause, PresencePolicy, PresenceState, Probe, tick
 from reach_worker.core.tags import TagTable
-from reach_worker.errors import BadInput
-from reach_worker.ports import Clock, ManifestSeen, Row, Sent
+from reach_worker.ports import Clock, Sent
+from reach_worker.services.manifest_book import ManifestBook
+from reach_worker.services.news import News
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class News:
-    """What changed. ``agents``: ids whose presence or manifest is not what it was."""
-
-    agents: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
-    new_capabilities: set[str] = field(default_factory=set)
-    new_agents: set[str] = field(default_factory=set)
-    rows: list[Row] = field(default_factory=list)
-    questions: list[Message] = field(default_factory=list)
-    probes: list[tuple[Instance, Message]] = field(default_factory=list)
-    routers: set[str] = field(default_factory=set)
+_AWAY: Final = (PresenceState.SUSPECT, PresenceState.STALLED, PresenceState.DEAD)
 
 
 class FleetWatch:
@@ -52,7 +42,7 @@ class FleetWatch:
         self._policy = policy
         self._names = names
         self._clock = clock
-        self._tags = tags
+        self.book = ManifestBook(fleet, tags, clock)
         self._router_id = router_id
         self._routers: dict[str, float] = {}
         self._asked: dict[str, float] = {}
@@ -63,9 +53,16 @@ class FleetWatch:
     def remember(self, manifests: Iterable[Manifest]) -> News:
         """Manifests known from the store or from files, before anybody was heard; the newer version counts."""
         news = News()
-        for manifest in manifests:
-            if not self._outdated(manifest):
-                self._register(manifest, news)
+        self.book.remember(manifests, news)
+        return news
+
+    def reread(self, changed: Changed) -> News:
+        """What was read again from the files: manifests that are new or other than they were, files that are gone."""
+        news = News()
+        if changed.tags is not None:
+            self.book.retag(changed.tags)
+        self.book.remember(changed.manifests, news)
+        self.book.forget(changed.removed, news)
         return news
 
     def session_began(self) -> None:
@@ -76,6 +73,7 @@ class FleetWatch:
         for agent in self._fleet.agents.values():
             for instance in agent.roster.instances.values():
                 instance.heard_at = max(instance.heard_at, now)
+                instance.progress_at = max(instance.progress_at, now)
 
     def settled(self) -> bool:
         """It is known who is there: two heartbeat periods have passed, or every known agent has answered."""
@@ -98,9 +96,15 @@ class FleetWatch:
                 case "presence":
                     self._beat(delivery, news)
                 case "manifest":
-                    self._manifest(delivery, news)
+                    self.book.bring(delivery, news)
+                case "who":
+                    self._beaten = min(self._beaten, self._clock.monotonic() - self._policy.heartbeat_s)
+                case "feedback":
+                    self._feedback(delivery)
                 case "router":
                     self._router(delivery, news)
+                case "hearsay":
+                    pass
                 case _:
                     log.debug("an announcement %r says nothing to a router", delivery.routing_key)
         return news
@@ -113,10 +117,12 @@ class FleetWatch:
             agent.roster.forget(now, self._policy)
             before = agent.roster.state()
             for instance in list(agent.roster.instances.values()):
-                match tick(instance, now, self._policy):
+                match tick(instance, now, self._policy, self._longest_s(agent, instance)):
                     case Probe(_, mailbox):
                         news.agents.add(agent.agent_id)
                         news.probes.append((instance, Message(mailbox, b"", {}, persistent=False)))
+                    case Pause() as pause:
+                        self._pause(agent, pause, news)
                     case Died():
                         self._dead(
                             agent.agent_id, instance, before, news, "silent, and no probe was answered"
@@ -158,17 +164,48 @@ class FleetWatch:
         instances = agent.roster.instances
         instance = instances.setdefault(beat.instance_id, Instance(beat.agent_id, beat.instance_id))
         before = agent.roster.state()
+        starts = instance.state in (PresenceState.PENDING, PresenceState.DEAD)
         slots = agent.roster.slots()
         changed = instance.heard(beat, self._clock.monotonic())
         self._heard_since.add(beat.agent_id)
-        if beat.manifest_hash != agent.manifest.hash:
+        self._fleet.smooth_load(agent)
+        if self.book.is_new(beat.agent_id, beat.manifest_hash, starts=starts):
             self._ask_manifest(beat.agent_id, news)
         if changed or slots != agent.roster.slots():
             news.agents.add(beat.agent_id)
         if changed:
             log.info("%s instance %s is %s", beat.agent_id, beat.instance_id, instance.state.value)
-        if before is not PresenceState.DEAD and agent.roster.state() is PresenceState.DEAD:
+        if instance.goes_on():
+            news.questions.append(Message(beat.mailbox, RESUME, {}, persistent=False))
+        after = agent.roster.state()
+        if before is not PresenceState.DEAD and after is PresenceState.DEAD:
             news.gone.add(beat.agent_id)
+        if before in _AWAY and after is PresenceState.ACTIVE:
+            agent.breaker.came_back()
+
+    def _longest_s(self, agent: Agent, instance: Instance) -> float:
+        """The longest limit of what the instance runs; what other routers sent may take as long as is declared."""
+        running = instance.beat.running if instance.beat is not None else ()
+        declared = max((capability.timeout_ms or 0 for capability in agent.manifest.capabilities), default=0)
+        return self._fleet.leases.longest_s(running, declared / 1000)
+
+    def _pause(self, agent: Agent, pause: Pause, news: News) -> None:
+        """An instance that runs tasks and completes none is to take no more."""
+        news.agents.add(agent.agent_id)
+        if not pause.again:
+            told = "%s instance %s is stalled: %d running, nothing completed for %.0f s"
+            log.warning(told, agent.agent_id, pause.instance_id, pause.running, pause.seconds)
+        news.questions.append(Message(pause.mailbox, PAUSE, {}, persistent=False))
+
+    def _feedback(self, delivery: Delivery) -> None:
+        """What a person said of a result counts at once; the store has it for the next start."""
+        said = feedback_from(delivery.body)
+        if isinstance(said, Unreadable):
+            log.warning("feedback cannot be read: %s", said.error)
+            return
+        agent_id, capability, verdict = said
+        if agent_id in self._fleet.agents:
+            self._fleet.record.touch(agent_id, capability).judged(self._clock.utc_us() / 1e6, verdict)
 
     def _ask_manifest(self, agent_id: str, news: News) -> None:
         """Ask for a manifest we do not have, at most once a heartbeat period and agent."""
@@ -177,50 +214,6 @@ class FleetWatch:
             return
         self._asked[agent_id] = now
         news.questions.append(Message(WHO, b"", {}, self._names.events, persistent=False, mandatory=False))
-
-    def _manifest(self, delivery: Delivery, news: News) -> None:
-        try:
-            manifest = manifest_from(Document(orjson.loads(delivery.body)), tags=self._tags)
-        except (BadInput, ValueError) as error:
-            log.warning("the manifest on %s is refused, the known one stays: %s", delivery.routing_key, error)
-            return
-        known = self._fleet.agents.get(manifest.id)
-        if known is not None and known.manifest.hash == manifest.hash:
-            return
-        if self._outdated(manifest):
-            return
-        self._register(manifest, news)
-        now_us = self._clock.utc_us()
-        news.rows.append(
-            ManifestSeen(manifest.id, manifest.hash, manifest.version, manifest.declaration, now_us)
-        )
-
-    def _outdated(self, manifest: Manifest) -> bool:
-        known = self._fleet.agents.get(manifest.id)
-        if known is None or version_key(manifest.version) >= version_key(known.manifest.version):
-            return False
-        log.info("%s %s is older than the known %s", manifest.id, manifest.version, known.manifest.version)
-        return True
-
-    def _register(self, manifest: Manifest, news: News) -> None:
-        known = self._fleet.agents.get(manifest.id)
-        before = {capability.id for capability in known.manifest.capabilities} if known else set()
-        after = {capability.id for capability in manifest.capabilities}
-        self._fleet.register(manifest)
-        if known is None:
-            news.new_agents.add(manifest.id)
-            log.info("agent %s %s: %s", manifest.id, manifest.version, ", ".join(sorted(after)))
-        elif before != after:
-            added, withdrawn = ", ".join(sorted(after - before)), ", ".join(sorted(before - after))
-            log.info(
-                "agent %s %s: added %s; withdrawn %s",
-                manifest.id,
-                manifest.version,
-                added or "-",
-                withdrawn or "-",
-            )
-        news.new_capabilities |= after
-        news.agents.add(manifest.id)
 
     def _router(self, delivery: Delivery, news: News) -> None:
         beat = router_from(delivery.body)
@@ -241,6 +234,7 @@ class FleetWatch:
         limit = self._clock.monotonic() - self._policy.suspect_s
         self._routers = {router: heard for router, heard in self._routers.items() if heard >= limit}
         self._fleet.routers = 1 + len(self._routers)
+        self._fleet.rank = sum(router < self._router_id for router in self._routers)
 
     def _own_beat(self, now: float) -> list[Message]:
         first = self._beaten == float("-inf")
@@ -259,9 +253,3 @@ class FleetWatch:
         roster = self._fleet.agents[agent_id].roster
         if before is not PresenceState.DEAD and roster.state() is PresenceState.DEAD:
             news.gone.add(agent_id)
-
-
-def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
-    """Versions in the order people mean: numbers by value, words by letter, ``1.10`` after ``1.9``."""
-    parts = version.replace("-", ".").split(".")
-    return tuple((1, int(part), "") if part.isascii() and part.isdigit() else (0, 0, part) for part in parts)

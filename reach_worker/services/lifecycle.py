@@ -4,13 +4,25 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
 LEFT_AT_ONCE: Final = 130
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Within the block the work goes on beside it; it is cancelled with its end, and its error ends the block."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work)
+            yield
+            task.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] if len(errors.exceptions) == 1 else errors from None
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Nothing is read at import; the environment is passed in.
 """
 
 from reach_worker.settings.fleet import FleetFiles, load_fleet, load_manifests
-from reach_worker.settings.load import load_settings
+from reach_worker.settings.load import load_settings, read_settings
 from reach_worker.settings.model import (
     BrokerSettings,
     PathSettings,
@@ -14,6 +14,7 @@ from reach_worker.settings.model import (
     redacted,
 )
 from reach_worker.settings.reference import render_reference
+from reach_worker.settings.sources import Sources
 
 __all__ = [
     "BrokerSettings",
@@ -21,10 +22,12 @@ __all__ = [
     "PathSettings",
     "RouterSettings",
     "Settings",
+    "Sources",
     "StoreSettings",
     "load_fleet",
     "load_manifests",
     "load_settings",
+    "read_settings",
     "redacted",
     "render_reference",
 ]

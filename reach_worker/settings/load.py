@@ -28,11 +28,16 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
     variable counts as not set. The paths in the result no longer depend on where the file lies.
     Raises ``BadInput`` with all problems.
     """
+    return read_settings(path, environ)[0]
+
+
+def read_settings(path: Path | None, environ: Mapping[str, str]) -> tuple[Settings, Document]:
+    """What :func:`load_settings` gives, and where each field of it was written."""
     document = Document({}) if path is None else _sections(parse(read_text(path), file=str(path)))
     for variable, parts, value in _overrides(environ):
         document = _with(document, parts, value, variable)
     settings = validate(Settings, document)
-    return _rooted(settings, DEFAULT_FOLDER if path is None else path.parent)
+    return _rooted(settings, DEFAULT_FOLDER if path is None else path.parent), document
 
 
 def _sections(document: Document) -> Document:

@@ -26,7 +26,7 @@ ORDER BY id
 
 COLUMNS: Final = """
 agent_id, capability, slow_good, slow_tries, slow_at, fast_good, fast_tries, fast_at,
-rejection_good, rejection_tries, rejection_at
+recent_good, recent_tries, recent_at, week_good, week_tries, week_at, rejection_good, rejection_tries, rejection_at
 """
 
 _COUNTS: Final = f"""
@@ -49,7 +49,9 @@ FROM success AS s
 """  # noqa: S608 - our names
 """Every row as :data:`COLUMNS`, then its last service times in milliseconds as JSON, newest first."""
 
-_SAVE: Final = f"INSERT OR REPLACE INTO success ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our names
+_SAVE: Final = (
+    f"INSERT OR REPLACE INTO success ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our names
+)
 
 
 async def count_outcomes(connection: aiosqlite.Connection, after: int) -> None:
@@ -97,7 +99,7 @@ def track_of(row: Sequence[Any]) -> tuple[Key, Track]:
     """The track in a row of ``success``, read as :data:`COLUMNS`."""
     agent_id, capability, *counts = row
     track = Track()
-    for place, count_ in zip((0, 3, 6), _parts(track), strict=True):
+    for place, count_ in zip(range(0, len(counts), 3), _parts(track), strict=True):
         count_.good, count_.tries, count_.at = counts[place], counts[place + 1], counts[place + 2] / 1e6
     return (agent_id, capability), track
 
@@ -108,4 +110,4 @@ def _values(key: Key, track: Track) -> tuple[object, ...]:
 
 
 def _parts(track: Track) -> Iterable[DecayedCount]:
-    return track.slow, track.fast, track.rejections
+    return track.slow, track.fast, track.recent, track.week, track.rejections

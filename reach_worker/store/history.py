@@ -3,10 +3,12 @@
 Every question raises ``StoreUnavailable`` where the file cannot be read (any more).
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+
+import orjson
 
 from reach_worker.core.duplicates import TaskState
 from reach_worker.ports import AnswerLost, BreakerMoved, Dispatched, Joined, ManifestSeen, Started
@@ -47,6 +49,20 @@ _IN_STATE: Final[dict[TaskState | None, str]] = {
     TaskState.CANCELLED: "t.ended <> 'succeeded' AND t.ended = 'cancelled'",
 }
 """Written so that SQLite sees that a partial index will do: all but successes are few."""
+
+PAGE: Final = 1000
+
+_LOGGED: Final = """
+SELECT d.id, d.detail, o.outcome FROM decisions AS d
+LEFT JOIN dispatches AS p ON p.task = d.task AND p.decision_id = d.decision_id
+LEFT JOIN outcomes AS o ON o.task = d.task AND o.dispatch_id = p.dispatch_id AND o.standing = 'current'
+WHERE d.id > ? AND d.at >= ? AND d.at < ? AND d.verdict = 'chosen' ORDER BY d.id LIMIT ?
+"""
+
+_ATTEMPTS: Final = """
+SELECT agent_id, capability, outcome, duration_ms, at FROM outcomes
+WHERE standing = 'current' AND at >= ? ORDER BY id
+"""
 
 _PARTS: Final = {
     "lives": f"{_TASK} WHERE t.task_id = ? ORDER BY t.life",
@@ -192,6 +208,21 @@ class StoreReader:
         """Success statistics per agent and capability, as they are at ``now_us`` (UTC microseconds)."""
         rows = await self._ask(f"SELECT {COLUMNS} FROM success ORDER BY agent_id, capability")  # noqa: S608 - our names
         return [agent_success(row, now_us) for row in rows]
+
+    async def logged(self, since_us: int, until_us: int) -> AsyncIterator[tuple[dict[str, Any], str | None]]:
+        """Decisions that chose an agent in a period, in order, each with the outcome of its attempt if there is one."""
+        after = 0
+        while True:
+            rows = await self._ask(_LOGGED, after, since_us, until_us, PAGE)
+            for number, detail, outcome in rows:
+                after = number
+                yield orjson.loads(detail), outcome
+            if len(rows) < PAGE:
+                return
+
+    async def attempts(self, since_us: int) -> list[tuple[str, str, str, float | None, int]]:
+        """Agent, capability, outcome, milliseconds it ran and time of every current outcome since then."""
+        return [(a, c, o, d, at) for a, c, o, d, at in await self._ask(_ATTEMPTS, since_us)]
 
     async def breaker_moves(self, since_us: int) -> list[BreakerMoved]:
         """What the breakers did since then, in order."""

@@ -9,6 +9,7 @@ from reach_worker.core.success import TrackRecord
 from reach_worker.ports import (
     Dispatched,
     Ended,
+    Feedback,
     Joined,
     KnownDispatch,
     ManifestSeen,
@@ -107,6 +108,8 @@ class MemoryStore:
                 self._ended.add((row.task_id, row.life))
             case Joined():
                 self._waiters.setdefault(row.task_id, {}).setdefault((row.reply_to, row.correlation_id), row)
+            case Feedback():
+                self._record.touch(row.agent_id, row.capability).judged(row.at / 1e6, row.verdict)
             case ManifestSeen():
                 last = self._manifests.setdefault(row.agent_id, row)
                 self._manifests[row.agent_id] = max(last, row, key=lambda seen: seen.at)

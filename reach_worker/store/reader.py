@@ -74,6 +74,7 @@ SELECT task_id, reply_to, correlation_id, at FROM waiters
 WHERE task_id IN (SELECT value FROM json_each(?)) ORDER BY at, id
 """
 
+_FEEDBACK: Final = "SELECT agent_id, capability, verdict, at FROM feedback ORDER BY at"
 _MANIFESTS: Final = "SELECT body, max(last_seen) FROM manifests GROUP BY agent_id ORDER BY agent_id"
 
 
@@ -135,7 +136,9 @@ class Reader:
             key, track = track_of(counts)
             for duration_ms in reversed(orjson.loads(durations)):
                 track.service.add(duration_ms / 1000)
-            record.tracks[key] = track
+            record.put(key, track)
+        for agent_id, capability, verdict, at in await self._ask(_FEEDBACK, (), START_S):
+            record.touch(agent_id, capability).judged(at / 1e6, verdict)
         return record
 
     async def manifests(self) -> list[str]:

@@ -16,6 +16,7 @@ from reach_worker.ports import (
     Decided,
     Dispatched,
     Ended,
+    Feedback,
     Joined,
     ManifestSeen,
     OutcomeSeen,
@@ -189,6 +190,7 @@ STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
         Parked: (PARK,),
         Joined: (insert("waiters", "task_id", "reply_to", "correlation_id", "at"),),
         AnswerLost: (insert("lost_answers", "task_id", "reply_to", "at"),),
+        Feedback: (insert("feedback", "task_id", "agent_id", "capability", "verdict", "better_agent", "at"),),
         BreakerMoved: (insert("breaker_moves", "at", "agent_id", "router", "state", "reason"),),
         ManifestSeen: (SEE_MANIFEST,),
     }

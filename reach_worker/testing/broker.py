@@ -37,7 +37,11 @@ class MemoryBroker:
             self._add(name, QueueRules(HANDLING_LIMIT, names.dlq))
         for rung in RUNGS_MS:
             self._add(names.retry(rung), QueueRules(None, names.returns, rung / 1000))
-        self._bindings = {names.tasks: [("#", names.intake)], names.events: [], names.lost: [("#", names.dlq)]}
+        self._bindings = {
+            names.tasks: [("#", names.intake)],
+            names.events: [],
+            names.lost: [("#", names.dlq)],
+        }
 
     # -- for tests
 

@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from reach_worker.core.message import Delivery, Message
-from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable
 from reach_worker.ports import Sent
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.queue import Consumer, Stored
+
+if TYPE_CHECKING:
+    from reach_worker.core.names import Names
 
 HEADER_LIMIT: Final = 64 * 1024
 LONG: Final = range(-(2**63), 2**63)
@@ -111,8 +113,8 @@ class MemoryBus:
     """One client of a :class:`MemoryBroker`; the ``ConsumingBus`` port.
 
     ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until that is acknowledged, or
-    called harmless by :meth:`trust`. ``journal`` tells in order what it did: ``("publish", routing key)``, ``("consume", subscription)``,
-    ``("stop", subscription)``, ``("ack", queue)``.
+    called harmless by :meth:`trust`. ``journal`` tells in order what it did: ``("publish", routing key)``,
+    ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
     """
 
     def __init__(self, broker: MemoryBroker, *, slow_start: bool = True) -> None:

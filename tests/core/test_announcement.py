@@ -46,6 +46,7 @@ def test_each_kind_has_its_key() -> None:
         manifest_hash=NAME,
         version=NAME,
         stopping=st.booleans(),
+        completed=st.none() | st.integers(0, 2**63),
     )
 )
 def test_a_heartbeat_comes_back_as_it_was(said: Heartbeat) -> None:
@@ -86,6 +87,8 @@ def test_only_a_clear_goodbye_is_one(value: Any) -> None:
         ({"running": "d1"}, "no heartbeat: running must be a list of texts"),
         ({"running": {"d1": 1}}, "no heartbeat: running must be a list of texts"),
         ({"running": [1]}, "no heartbeat: running must be a list of texts"),
+        ({"completed": -1}, "no heartbeat: completed must be a whole number from 0"),
+        ({"completed": "1"}, "no heartbeat: completed must be a whole number from 0"),
         ({"manifest_hash": []}, "no heartbeat: manifest_hash must be text of 1 to 255 bytes"),
     ],
 )

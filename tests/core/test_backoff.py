@@ -72,8 +72,14 @@ def test_no_rung_is_shorter_than_the_delay(delay: float) -> None:
 
 
 def test_the_ladder_goes_from_a_quarter_second_to_half_an_hour() -> None:
-    assert tuple(sorted(set(RUNGS_MS))) == RUNGS_MS
-    assert (RUNGS_MS[0], RUNGS_MS[-1], len(RUNGS_MS)) == (250, 1_800_000, 12)
+    seconds = (0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 5 * 60, 15 * 60, 30 * 60)
+
+    assert tuple(rung / 1000 for rung in RUNGS_MS) == seconds
+
+
+def test_the_retries_there_are_unless_it_is_set() -> None:
+    assert (POLICY.max_retries, POLICY.base_s, POLICY.factor, POLICY.cap_s) == (3, 0.5, 2.0, 60.0)
+    assert POLICY.max_dispatches == 20
 
 
 @pytest.mark.parametrize(

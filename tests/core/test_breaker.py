@@ -82,6 +82,19 @@ def succeed(breaker: Breaker, dispatch_id: str = "x", now: float = T0 + 31) -> b
         (probing, lambda b: succeed(b, "probe"), CLOSED),
         (probing, lambda b: b.released("probe"), HALF_OPEN),
         (probing, lambda b: b.admits(T0 + 30 + 120), HALF_OPEN),
+        (closed, lambda b: b.sent("x", T0), CLOSED),
+        (closed, lambda b: b.sent_elsewhere("other", T0), CLOSED),
+        (closed, lambda b: b.came_back(), CLOSED),
+        (opened, lambda b: b.sent("x", T0 + 29.9), OPEN),
+        (opened, lambda b: b.sent("x", T0 + 30), HALF_OPEN),
+        (opened, lambda b: b.sent_elsewhere("other", T0 + 1), HALF_OPEN),
+        (opened, lambda b: [b.sent_elsewhere("other", T0 + 1), succeed(b, "other")], CLOSED),
+        (opened, lambda b: [b.sent_elsewhere("other", T0 + 1), fail(b, "other")], OPEN),
+        (opened, lambda b: b.came_back(), OPEN),
+        (half_open, lambda b: b.sent_elsewhere("other", T0 + 31), HALF_OPEN),
+        (half_open, lambda b: b.came_back(), HALF_OPEN),
+        (probing, lambda b: [b.sent_elsewhere("other", T0 + 31), succeed(b, "other")], HALF_OPEN),
+        (probing, lambda b: [b.sent_elsewhere("other", T0 + 31), succeed(b, "probe")], CLOSED),
     ],
 )
 def test_what_moves_it_and_what_does_not(
@@ -307,6 +320,134 @@ def test_a_breaker_works_for_a_single_agent() -> None:
     assert isinstance(opened().admits(T0 + 1), Refuses)
 
 
+@pytest.mark.parametrize(
+    ("start", "now", "probe"),
+    [
+        (closed, T0, False),
+        (opened, T0 + 29, False),
+        (opened, T0 + 30, True),
+        (half_open, T0 + 31, True),
+        (probing, T0 + 31, False),
+        (probing, T0 + 150, True),
+    ],
+)
+def test_what_is_sent_is_the_probe_or_not(start: Callable[[], Breaker], now: float, probe: bool) -> None:
+    breaker = start()
+
+    assert breaker.sent("x", now) is probe
+    assert (breaker.probe == "x") is probe
+
+
+def test_while_another_router_probes_none_goes_out_here_but_not_for_ever() -> None:
+    breaker = opened()
+    breaker.sent_elsewhere("other", T0 + 20)
+
+    assert breaker.admits(T0 + 31) == Refuses(109.0, "breaker half-open, its one probe is under way")
+    assert breaker.admits(T0 + 140) == Admits(probe=True)
+    breaker.sent_elsewhere("again", T0 + 150)
+    breaker.released("again")
+    assert breaker.admits(T0 + 150) == Admits(probe=True)
+
+
+def test_the_first_of_two_probes_is_the_one() -> None:
+    breaker = probing()
+    breaker.sent_elsewhere("other", T0 + 31)
+
+    assert breaker.probe == "probe"
+
+
+def test_it_gives_way_only_while_it_is_open() -> None:
+    for start, until in ((opened, T0 + 32), (half_open, T0 + 30), (closed, 0.0)):
+        breaker = start()
+        breaker.give_way(2.0)
+        assert breaker.open_until == until
+
+
+def test_an_agent_that_came_back_has_no_streak() -> None:
+    breaker = closed()
+    assert not any(fail(breaker) for _ in range(4))
+    breaker.came_back()
+
+    assert not any(fail(breaker) for _ in range(4))
+    assert fail(breaker)
+
+
+def test_its_slots_come_back_in_steps() -> None:
+    breaker = probing()
+    assert breaker.slots(40) == 40
+    succeed(breaker, "probe", T0 + 31)
+    back = [breaker.slots(40)]
+    for _ in range(3):
+        for _ in range(5):
+            succeed(breaker, now=T0 + 40)
+        back.append(breaker.slots(40))
+
+    assert back == [4, 10, 20, 40]
+
+
+def test_results_of_the_bad_time_are_no_step() -> None:
+    breaker = probing()
+    succeed(breaker, "probe", T0 + 31)
+    for number in range(20):
+        breaker.succeeded(f"old{number}", T0 + 40, since=T0)
+
+    assert breaker.slots(40) == 4
+
+
+def test_a_failure_in_the_first_step_opens_by_the_normal_rules() -> None:
+    breaker = probing()
+    succeed(breaker, "probe", T0 + 31)
+
+    assert [fail(breaker, now=T0 + 32) for _ in range(5)] == [False] * 4 + [True]
+    assert breaker.open_until == T0 + 62
+
+
+# -------------------------------------------------------------- only observing
+
+OBSERVING = BreakerPolicy(rate_floor=None, mode="observe")
+
+
+def test_one_that_only_observes_goes_through_the_states_and_lets_all_through() -> None:
+    breaker = Breaker(OBSERVING)
+    open_breaker(breaker, T0)
+    assert (breaker.state, breaker.shut, breaker.shown) == (OPEN, False, "open (observed)")
+    assert breaker.admits(T0 + 1) == Admits(probe=False)
+    assert not breaker.sent("meanwhile", T0 + 1)
+    assert not succeed(breaker, "meanwhile", T0 + 2)
+    assert breaker.sent("probe", T0 + 30)
+    assert breaker.admits(T0 + 30) == Admits(probe=False)
+    assert not breaker.sent("beside", T0 + 30)
+    assert not fail(breaker, "beside", T0 + 31)
+    assert succeed(breaker, "probe", T0 + 31)
+    assert (breaker.state, breaker.shown, breaker.slots(40)) == (CLOSED, "closed (observed)", 40)
+
+
+def test_one_that_enforces_is_shut_while_it_is_open() -> None:
+    assert [(b.shut, b.shown) for b in (closed(), opened(), half_open())] == [
+        (False, "closed"),
+        (True, "open"),
+        (False, "half_open"),
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-s"), st.sampled_from([0.0, 1.0, 31.0])), max_size=60))
+def test_observing_moves_as_enforcing_does(events: list[tuple[str, float]]) -> None:
+    """Where only probes are sent to a broken agent, both see the same, and move alike."""
+    enforcing, observing = Breaker(STREAK_ONLY), Breaker(OBSERVING)
+    now, dispatch = T0, "none"
+    for number, (event, seconds) in enumerate(events):
+        now += seconds
+        for breaker in (enforcing, observing):
+            if event == "s":
+                dispatch = f"d{number}"
+                breaker.sent(dispatch, now)
+            elif event == "+":
+                succeed(breaker, dispatch, now)
+            else:
+                fail(breaker, dispatch, now)
+        assert (enforcing.state, enforcing.probe) == (observing.state, observing.probe)
+
+
 def test_openings_are_counted() -> None:
     breaker = probing()
     fail(breaker, "probe")
@@ -380,8 +521,32 @@ TestAnyOrder = AnyOrder.TestCase
         {"open_s": 0.0},
         {"growth": 0.5},
         {"open_s": math.nan},
+        {"mode": "off"},
+        {"max_open_share": 1.1},
+        {"steps": [0.5, 0.25]},
+        {"steps": [0.0]},
+        {"step_successes": 0},
     ],
 )
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         BreakerPolicy(**fields)
+
+
+def test_the_numbers_unless_they_are_set() -> None:
+    assert (POLICY.streak, POLICY.rate_floor, POLICY.min_samples) == (5, 0.6, 8.0)
+    assert (POLICY.open_s, POLICY.growth, POLICY.max_open_s) == (30.0, 2.0, 300.0)
+    assert POLICY.probe_lease_s == 120.0
+    assert (POLICY.mode, POLICY.max_open_share) == ("enforce", 0.5)
+    assert (POLICY.steps, POLICY.step_successes) == ((0.1, 0.25, 0.5), 5)
+
+
+def test_what_was_sent_as_it_closed_counts() -> None:
+    breaker = probing()
+    succeed(breaker, "probe", T0 + 31)
+    fail(breaker, now=T0 + 31)
+
+    breaker.succeeded("new", T0 + 40, since=T0 + 31)
+
+    assert breaker.streak == 0
+    assert breaker.recent.rate() == pytest.approx(0.53, abs=0.01)

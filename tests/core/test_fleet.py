@@ -4,10 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reach_worker.core.fleet import MOST_GUESSES, Fleet
+from reach_worker.core.fleet import MOST_GUESSES, MOST_SESSIONS, Fleet
+from reach_worker.core.gates import judge
 from reach_worker.core.slots import SlotPolicy
 from reach_worker.core.success import TrackRecord
-from tests.core.agents import CAPABILITY, NOW, fleet_of, lease, manifest, occupy, open_breaker, there
+from tests.core.agents import (
+    CAPABILITY,
+    NOW,
+    ask,
+    fleet_of,
+    lease,
+    manifest,
+    occupy,
+    offer_of,
+    open_breaker,
+    there,
+)
 
 
 def offering(fleet: Fleet, capability: str = CAPABILITY) -> list[str]:
@@ -211,3 +223,66 @@ def test_a_record_from_the_store_takes_the_place_of_the_empty_one() -> None:
     fleet.record = TrackRecord.empty()
 
     assert fleet.limit(fleet.agents["a"], CAPABILITY) == 8
+
+
+@pytest.mark.parametrize(
+    ("left", "free", "gates"), [(0.0, 8, []), (0.5, 0, ["rested"]), (1.5, 0, ["rested"])]
+)
+def test_a_rest_that_is_over_is_over(left: float, free: int, gates: list[str]) -> None:
+    fleet = fleet_of([manifest("a")])
+    fleet.agents["a"].rests_until = NOW + left
+
+    assert fleet.free_slots(CAPABILITY, NOW) == free
+    assert [verdict.gate for verdict in judge(ask(), offer_of(fleet, "a"), fleet, NOW)] == gates
+
+
+def test_the_smoothed_load_follows_at_each_heartbeat() -> None:
+    """0.7 new + 0.3 old: 0.7 · 4/8, then the same and 0.3 · 0.35, then nothing new."""
+    fleet = fleet_of([manifest("a")])
+    agent = fleet.agents["a"]
+    occupy(fleet, "a", 4)
+    seen = []
+    for _ in range(2):
+        fleet.smooth_load(agent)
+        seen.append(agent.smoothed_load)
+    for lease_id in list(fleet.leases.by_dispatch):
+        fleet.leases.release(lease_id)
+    fleet.smooth_load(agent)
+
+    assert [*seen, agent.smoothed_load] == pytest.approx([0.35, 0.455, 0.1365])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=12))
+def test_the_smoothed_load_is_a_share(steps: list[tuple[int, int]]) -> None:
+    """Also of an agent that is away, and of one that has more than its slots."""
+    fleet = fleet_of([manifest("a")])
+    agent = fleet.agents["a"]
+    for held, capacity in steps:
+        for lease_id in list(fleet.leases.by_dispatch):
+            fleet.leases.release(lease_id)
+        occupy(fleet, "a", held)
+        there(agent, capacity=capacity)
+        fleet.smooth_load(agent)
+        assert 0.0 <= agent.smoothed_load <= 1.0
+
+
+def test_a_session_is_remembered_with_its_last_agent() -> None:
+    fleet = fleet_of()
+    fleet.had_session("s", "a")
+    fleet.had_session("s", "b")
+
+    assert fleet.last_in_session("s") == "b"
+    assert fleet.last_in_session("other") is None
+    assert fleet.last_in_session(None) is None
+
+
+def test_the_sessions_that_were_not_used_for_longest_are_forgotten() -> None:
+    fleet = fleet_of()
+    for number in range(MOST_SESSIONS):
+        fleet.had_session(f"s{number}", "a")
+    fleet.had_session("s0", "a")
+    fleet.had_session("new", "a")
+
+    assert len(fleet.sessions) == MOST_SESSIONS
+    assert fleet.last_in_session("s0") == "a"
+    assert fleet.last_in_session("s1") is None

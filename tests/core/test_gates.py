@@ -144,14 +144,11 @@ def test_who_cannot_have_it_now(happens: Callable[[Fleet], None], gate: str, rea
         (lambda fleet: fleet.agents["a"].roster.instances.clear(), "pending, no instance is known"),
     ],
 )
-def test_who_is_away_has_no_slots_either(happens: Callable[[Fleet], None], reason: str) -> None:
+def test_of_who_is_away_nothing_is_said_of_slots(happens: Callable[[Fleet], None], reason: str) -> None:
     fleet = fleet_of([manifest("a")])
     happens(fleet)
 
-    assert verdicts(fleet, ask()) == [
-        ("presence", NOT_NOW, reason),
-        ("slots", NOT_NOW, "at max concurrency 0/0"),
-    ]
+    assert verdicts(fleet, ask()) == [("presence", NOT_NOW, reason)]
 
 
 def test_presence_decides_alone_where_slots_are_left() -> None:
@@ -203,12 +200,14 @@ def test_the_gates_say_what_a_wait_would_change() -> None:
         "tags": MAY_NOT,
         "domain": MAY_NOT,
         "caller": MAY_NOT,
+        "personal_data": MAY_NOT,
         "price": MAY_NOT,
         "sent_to": MAY_NOT,
         "rejected": MAY_NOT,
         "presence": NOT_NOW,
         "breaker": NOT_NOW,
         "rested": NOT_NOW,
+        "rate": NOT_NOW,
         "slots": NOT_NOW,
     }
 

@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from reach_worker.core.presence import (
     REMEMBERED,
     Died,
+    Heartbeat,
     Instance,
+    Pause,
     PresencePolicy,
     PresenceState,
     Probe,
@@ -22,9 +24,10 @@ from reach_worker.core.presence import (
 from tests.core.agents import beat
 
 POLICY = PresencePolicy()
-PENDING, ACTIVE, SUSPECT, DEAD = (
+PENDING, ACTIVE, STALLED, SUSPECT, DEAD = (
     PresenceState.PENDING,
     PresenceState.ACTIVE,
+    PresenceState.STALLED,
     PresenceState.SUSPECT,
     PresenceState.DEAD,
 )
@@ -32,6 +35,10 @@ T0 = 1000.0
 """When the instances below are heard."""
 PROBE = Probe("a-1", "instance.a-1")
 GOODBYE = beat("a", stopping=True)
+
+
+def pause(seconds: float, *, again: bool = False) -> Pause:
+    return Pause("a-1", "instance.a-1", 3, seconds, again)
 
 
 def pending() -> Instance:
@@ -49,6 +56,26 @@ def suspect() -> Instance:
     instance = active()
     tick(instance, T0 + 9, POLICY)
     return instance
+
+
+def stalled() -> Instance:
+    """Heard a moment before T0 + 120, with the one thing done that it had done at T0."""
+    instance = pending()
+    instance.heard(busy(1), T0)
+    instance.heard(busy(1), T0 + 119)
+    tick(instance, T0 + 120, POLICY)
+    return instance
+
+
+def quiet() -> Instance:
+    """Stalled, and silent too."""
+    instance = stalled()
+    tick(instance, T0 + 128, POLICY)
+    return instance
+
+
+def busy(completed: int | None, *, running: tuple[str, ...] = ("d1", "d2", "d3"), **fields: Any) -> Heartbeat:
+    return beat("a", running=running, completed=completed, **fields)
 
 
 def dead() -> Instance:
@@ -81,6 +108,18 @@ def dead() -> Instance:
         (dead, lambda i: i.heard(beat("a"), T0 + 50), True, ACTIVE),
         (dead, lambda i: i.heard(GOODBYE, T0 + 50), False, DEAD),
         (dead, lambda i: i.probe_unroutable(), False, DEAD),
+        (stalled, lambda i: i.heard(busy(1), T0 + 122), False, STALLED),
+        (stalled, lambda i: i.heard(busy(2), T0 + 122), True, ACTIVE),
+        (stalled, lambda i: i.heard(busy(0), T0 + 122), True, ACTIVE),
+        (stalled, lambda i: i.heard(busy(1, running=()), T0 + 122), True, ACTIVE),
+        (stalled, lambda i: i.heard(busy(None), T0 + 122), True, ACTIVE),
+        (stalled, lambda i: i.heard(busy(1, stopping=True), T0 + 122), True, DEAD),
+        (stalled, lambda i: tick(i, T0 + 122.9, POLICY), None, STALLED),
+        (stalled, lambda i: tick(i, T0 + 123, POLICY), pause(123, again=True), STALLED),
+        (stalled, lambda i: tick(i, T0 + 128, POLICY), PROBE, SUSPECT),
+        (stalled, lambda i: i.probe_unroutable(), False, STALLED),
+        (quiet, lambda i: i.heard(busy(1), T0 + 129), True, STALLED),
+        (quiet, lambda i: i.heard(busy(2), T0 + 129), True, ACTIVE),
     ],
 )
 def test_what_moves_an_instance(
@@ -90,6 +129,75 @@ def test_what_moves_an_instance(
 
     assert event(instance) == result
     assert instance.state is state
+
+
+@pytest.mark.parametrize(
+    ("beats", "at", "longest_s", "result"),
+    [
+        # nothing runs, so nothing can be completed
+        ([(0, busy(1, running=())), (119, busy(1, running=()))], 121, 0.0, None),
+        # it completes one every 100 s
+        ([(0, busy(1)), (100, busy(2)), (200, busy(3))], 205, 0.0, None),
+        ([(0, busy(1)), (100, busy(2)), (215, busy(2))], 219, 0.0, None),
+        ([(0, busy(1)), (100, busy(2)), (215, busy(2))], 220, 0.0, 120),
+        # it was idle until 50 s
+        ([(0, busy(1)), (50, busy(1, running=())), (165, busy(1))], 169, 0.0, None),
+        ([(0, busy(1)), (50, busy(1, running=())), (165, busy(1))], 170, 0.0, 120),
+        # what it runs may take 300 s, and a heartbeat may be late
+        ([(0, busy(1)), (300, busy(1))], 302.9, 300.0, None),
+        ([(0, busy(1)), (300, busy(1))], 303, 300.0, 303),
+        ([(0, busy(1)), (119, busy(1))], 120, 8.0, 120),
+        # it does not say how much it completes
+        ([(0, busy(None)), (1000, busy(None))], 1001, 0.0, None),
+        # its process was replaced, and counts from 0 again
+        ([(0, busy(7)), (100, busy(0)), (200, busy(0))], 205, 0.0, None),
+    ],
+)
+def test_when_it_is_stalled(
+    beats: list[tuple[float, Heartbeat]], at: float, longest_s: float, result: float | None
+) -> None:
+    instance = pending()
+    for seconds, said in beats:
+        instance.heard(said, T0 + seconds)
+
+    assert tick(instance, T0 + at, POLICY, longest_s) == (None if result is None else pause(result))
+    assert (instance.state is STALLED) is (result is not None)
+
+
+@pytest.mark.parametrize(
+    ("start", "said", "goes_on"),
+    [
+        (active, busy(1), False),
+        (stalled, busy(1), False),
+        (stalled, busy(2), True),
+        (quiet, busy(1), False),
+        (quiet, busy(2), True),
+        (stalled, busy(2, stopping=True), False),
+    ],
+)
+def test_it_is_told_to_go_on_once(start: Callable[[], Instance], said: Heartbeat, goes_on: bool) -> None:
+    instance = start()
+    instance.heard(said, T0 + 129)
+
+    assert [instance.goes_on(), instance.goes_on()] == [goes_on, False]
+
+
+def test_one_that_stalled_and_died_begins_anew() -> None:
+    instance = stalled()
+    instance.heard(busy(1, stopping=True), T0 + 122)
+    instance.heard(busy(1), T0 + 130)
+
+    assert instance.state is ACTIVE
+    assert instance.goes_on()
+    assert tick(instance, T0 + 132, POLICY) is None
+
+
+def test_the_agent_says_how_long_nothing_was_done() -> None:
+    one, two = stalled(), stalled()
+    two.progress_at = T0 + 20
+
+    assert roster(one, two, active()).stalled(T0 + 130) == (6, 110)
+    assert roster(active()).stalled(T0 + 130) == (0, 0.0)
 
 
 def test_one_lost_heartbeat_moves_nobody() -> None:
@@ -148,7 +256,9 @@ def test_silence_from_before_a_session_does_not_kill() -> None:
     assert tick(instance, T0 + 139, POLICY) == Died("a-1")
 
 
-@pytest.mark.parametrize(("start", "capacity"), [(pending, 0), (active, 8), (suspect, 0), (dead, 0)])
+@pytest.mark.parametrize(
+    ("start", "capacity"), [(pending, 0), (active, 8), (stalled, 0), (suspect, 0), (dead, 0)]
+)
 def test_only_an_active_instance_offers_slots(start: Callable[[], Instance], capacity: int) -> None:
     assert start().capacity() == capacity
 
@@ -165,6 +275,8 @@ def roster(*instances: Instance) -> Roster:
         ([pending, dead], DEAD),
         ([dead, suspect, pending], SUSPECT),
         ([dead, suspect, active], ACTIVE),
+        ([dead, suspect, stalled], STALLED),
+        ([stalled, active], ACTIVE),
         ([active, dead], ACTIVE),
     ],
 )
@@ -259,3 +371,8 @@ def test_within_the_time_nothing_happens(silent: float) -> None:
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PresencePolicy(**fields)
+
+
+def test_the_times_unless_they_are_set() -> None:
+    assert (POLICY.heartbeat_s, POLICY.suspect_s, POLICY.dead_s) == (3.0, 9.0, 30.0)
+    assert POLICY.stalled_s == 120.0

@@ -17,6 +17,7 @@ from reach_worker.core.recovery import (
     Bury,
     Cancelled,
     Done,
+    IdempotencyPolicy,
     Step,
     TimeoutPolicy,
     TryAgain,
@@ -327,3 +328,12 @@ def test_what_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
 def test_every_class_was_asked_about() -> None:
     assert set(ALWAYS) | set(UNCERTAIN) | {K.RATE_LIMITED, K.REJECTED} == set(OutcomeClass)
     assert not set(itertools.chain(ALWAYS)) & set(UNCERTAIN)
+
+
+def test_the_times_unless_they_are_set() -> None:
+    memory = IdempotencyPolicy()
+
+    assert (TIMEOUTS.attempt_ms, TIMEOUTS.floor_ms) == (8_000, 2_000)
+    assert (TIMEOUTS.factor, TIMEOUTS.min_successes) == (1.5, 50)
+    assert (TIMEOUTS.pickup_s, TIMEOUTS.backstop_s) == (60.0, 10.0)
+    assert (memory.window_s, memory.long_task_s, memory.long_window_s) == (60.0, 60.0, 300.0)

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.gates import OPEN, Ask
 from reach_worker.core.identifier import identifier
-from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.policy import DIMENSIONS, RoutingPolicy
 from reach_worker.core.routing import (
     Chosen,
     Decision,
@@ -22,9 +23,10 @@ from reach_worker.core.routing import (
 )
 from reach_worker.core.slots import SlotPolicy
 from tests.core.agents import CAPABILITY, NOW, ask, fleet_of, manifest, occupy, open_breaker
+from tests.core.fleets import ASK, FLEET, POLICY, fleet_from
 
-DECLARED = RoutingPolicy()
-SPREAD = RoutingPolicy(tie_break="spread")
+DECLARED = RoutingPolicy(preset="declared")
+SPREAD = RoutingPolicy(preset="declared", tie_break="spread")
 SCHEMA = {"type": "object", "required": ["q"], "properties": {"q": {"type": "string"}}}
 
 
@@ -75,8 +77,11 @@ def test_equals_go_by_name() -> None:
 
 def test_scores_that_differ_by_rounding_are_equal() -> None:
     fleet = fleet_of([manifest("b", offers={"cost": 3}), manifest("a", offers={"cost": 3 + 1e-10})])
+    choice = decide(fleet).choice
 
-    assert decide(fleet).agent_id == "a"
+    assert isinstance(choice, Chosen)
+    assert choice.agent_id == "a"
+    assert str(choice.margin) == "0.0"
 
 
 def test_spread_shares_the_work_of_equals() -> None:
@@ -114,48 +119,6 @@ def test_spread_is_only_for_equals() -> None:
 
 # ----------------------------------------------------- the same question again
 
-AGENT_FIELDS = st.fixed_dictionaries(
-    {
-        "cost": st.floats(-2, 8),
-        "latency_ms": st.floats(0, 20_000),
-        "tags": st.lists(st.sampled_from(["vision", "ocr"]), unique=True),
-        "callable_by": st.sampled_from([["*"], ["alice"]]),
-        "held": st.integers(0, 9),
-        "right": st.integers(0, 5),
-    }
-)
-
-
-def fleet_from(fields: dict[str, dict[str, Any]]) -> Fleet:
-    fleet = fleet_of(
-        manifest(
-            agent_id,
-            offers={"cost": one["cost"], "latency_ms": one["latency_ms"], "tags": one["tags"]},
-            callable_by=one["callable_by"],
-        )
-        for agent_id, one in fields.items()
-    )
-    for agent_id, one in fields.items():
-        occupy(fleet, agent_id, one["held"])
-        for number in range(one["right"]):
-            fleet.record.touch(agent_id, CAPABILITY).ended(NOW, good=number % 2 == 0, seconds=1.0)
-    return fleet
-
-
-FLEET = st.dictionaries(st.sampled_from("abcdef"), AGENT_FIELDS, min_size=1, max_size=6)
-ASK = st.builds(
-    Ask,
-    task_id=st.text(max_size=8),
-    capability=st.just(CAPABILITY),
-    payload=st.just({}),
-    requires=st.lists(st.sampled_from(["vision", "ocr", "audio"]), max_size=2).map(tuple),
-    caller=st.sampled_from(["anonymous", "alice"]),
-    excluded=st.dictionaries(st.sampled_from("abc"), st.just("failed at attempt 1"), max_size=2),
-    rejected_by=st.frozensets(st.sampled_from("abc"), max_size=2),
-    to_agent=st.none() | st.sampled_from("abz"),
-)
-POLICY = st.sampled_from([DECLARED, SPREAD])
-
 
 @given(FLEET.flatmap(lambda fields: st.tuples(st.just(fields), st.permutations(list(fields)))), ASK, POLICY)
 def test_the_order_of_agents_and_fields_changes_nothing(
@@ -165,6 +128,25 @@ def test_the_order_of_agents_and_fields_changes_nothing(
     other_order = {agent_id: dict(reversed(fields[agent_id].items())) for agent_id in order}
 
     assert decide(fleet_from(fields), one, policy) == decide(fleet_from(other_order), one, policy)
+
+
+@given(FLEET, ASK, POLICY)
+def test_the_order_of_a_policys_own_dictionaries_changes_nothing(
+    fields: dict[str, Any], one: Ask, policy: RoutingPolicy
+) -> None:
+    weights = {name: weight for name, weight in policy.weight_table.items() if weight > 0}
+    own: dict[str, Any] = {"weights": weights, "score_bonus": policy.score_bonus, "preset": policy.preset}
+    turned: dict[str, Any] = {
+        "score_bonus": dict(reversed(policy.score_bonus.items())),
+        "weights": dict(reversed(weights.items())),
+        "preset": policy.preset,
+    }
+    match = None if one.match is None else dict(reversed([*one.match.items()]))
+
+    first = decide(fleet_from(fields), one, RoutingPolicy(**own))
+    second = decide(fleet_from(fields), replace(one, match=match), RoutingPolicy(**turned))
+
+    assert first == second
 
 
 @given(FLEET, ASK, POLICY)
@@ -188,10 +170,12 @@ def test_a_gated_agent_is_never_chosen_and_never_forgotten(
         assert all(verdict.passed or verdict.reason for verdict in candidate.gates)
         if candidate.agent_id == decision.agent_id:
             assert candidate.eligible
+        if candidate.score is not None:
+            assert 0.0 <= candidate.score <= 1.0
     best = max((c.score for c in decision.candidates if c.score is not None), default=None)
     if isinstance(decision.choice, Chosen):
         assert best is not None
-        assert decision.choice.score == pytest.approx(best)
+        assert decision.choice.explored or decision.choice.score == pytest.approx(best)
     else:
         assert best is None
         assert decision.choice.reason
@@ -209,7 +193,11 @@ def test_a_decision_is_plain_data(fields: dict[str, Any], one: Ask, policy: Rout
 def test_what_a_decision_tells() -> None:
     fleet = fleet_of([manifest("a", offers={"cost": 1}), manifest("b", callable_by=["bob"])])
 
-    assert decide(fleet).as_dict() == {
+    decision = decide(fleet)
+    facts = decision.as_dict()["candidates"][0]["facts"]
+
+    assert facts.keys() == {*DIMENSIONS, "trust", "low_success", "rejections", "hoped"}
+    assert decision.as_dict() == {
         "task": "t1",
         "capability": CAPABILITY,
         "policy": "declared",
@@ -217,10 +205,16 @@ def test_what_a_decision_tells() -> None:
         "agent": "a",
         "score": pytest.approx(0.725),
         "margin": None,
+        "probability": 1.0,
+        "explored": False,
+        "exploration": 0.0,
+        "draw": decision.draw,
+        "ties": "name",
         "candidates": [
             {
                 "agent": "a",
                 "score": pytest.approx(0.725),
+                "probability": 1.0,
                 "gates": dict.fromkeys([verdict.gate for verdict in OPEN], True),
                 "dimensions": [
                     {"name": "cost", "raw": 1.0, "value": 1.0, "weight": 0.35, "share": 0.35},
@@ -228,17 +222,52 @@ def test_what_a_decision_tells() -> None:
                     {"name": "success", "raw": None, "value": 0.5, "weight": 0.2, "share": 0.1},
                     {"name": "load", "raw": 0.0, "value": 1.0, "weight": 0.1, "share": 0.1},
                 ],
+                "factors": [],
+                "bonus": 0.0,
+                "optimistic": pytest.approx(0.725),
+                "facts": facts,
             },
             {
                 "agent": "b",
                 "score": None,
+                "probability": 0.0,
                 "gates": {
                     **dict.fromkeys([verdict.gate for verdict in OPEN], True),
                     "caller": "not callable by anonymous, only by bob",
                 },
                 "dimensions": [],
+                "factors": [],
+                "bonus": 0.0,
+                "optimistic": None,
+                "facts": {},
             },
         ],
+    }
+
+
+def test_a_decision_tells_every_multiplier_and_bonus() -> None:
+    fleet = fleet_of([manifest("a", offers={"cost": 1})])
+    told = decide(fleet, policy=RoutingPolicy(score_bonus={"a": 0.1})).as_dict()["candidates"][0]
+
+    assert told["bonus"] == 0.1
+    assert told["factors"] == [
+        {"name": "trust", "raw": 0.5, "value": 0.25},
+        {"name": "rejections", "raw": None, "value": 1.0},
+    ]
+
+
+def test_a_shadows_decision_is_kept_in_short() -> None:
+    fleet = fleet_of([manifest("a", offers={"cost": 1}), manifest("b"), manifest("c", callable_by=["bob"])])
+
+    assert decide(fleet).summary() == {
+        "policy": "declared",
+        "verdict": "chosen",
+        "agent": "a",
+        "score": pytest.approx(0.725),
+        "margin": pytest.approx(0.175),
+        "probability": 1.0,
+        "explored": False,
+        "scores": {"a": pytest.approx(0.725), "b": pytest.approx(0.55)},
     }
 
 
@@ -325,7 +354,7 @@ def test_away_is_a_wait() -> None:
     fleet = equal_agents(1)
     fleet.agents["agent-0"].roster.instances.clear()
 
-    assert decide(fleet).choice == Wait("agent-0: pending, no instance is known, at max concurrency 0/0")
+    assert decide(fleet).choice == Wait("agent-0: pending, no instance is known")
 
 
 def test_a_wait_tells_only_of_those_who_may() -> None:
@@ -415,7 +444,7 @@ def test_only_a_known_capability_is_waited_for(fields: dict[str, Any], one: Ask,
 @pytest.mark.parametrize(
     ("choice", "verdict"),
     [
-        (Chosen("a", 1.0, None), "chosen"),
+        (Chosen("a", 1.0, None, 1.0, explored=False), "chosen"),
         (Wait("w"), "wait"),
         (Unmatched("u"), "unmatched"),
         (PayloadRefused("p"), "payload_refused"),

@@ -7,19 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reach_worker.core.fleet import Fleet
-from reach_worker.core.policy import DIMENSIONS, RoutingPolicy
+from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.scoring import (
     Dimension,
+    Scene,
+    Scored,
     cost_value,
-    dimensions,
     latency_value,
     load_value,
+    relative_value,
     score,
     success_value,
+    weigh,
 )
-from tests.core.agents import CAPABILITY, NOW, fleet_of, manifest, occupy, offer_of
+from tests.core.agents import CAPABILITY, NOW, ask, fleet_of, manifest, occupy, offer_of
 
-DECLARED = RoutingPolicy().weight_table
+DECLARED = RoutingPolicy(preset="declared")
 
 
 def fleet_with(
@@ -42,9 +45,12 @@ def fleet_with(
     return fleet
 
 
-def score_of(fleet: Fleet, policy: RoutingPolicy | None = None) -> float:
-    weights = (policy or RoutingPolicy()).weight_table
-    return score(dimensions(offer_of(fleet, "a"), fleet, weights))
+def scored(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> Scored:
+    return score(offer_of(fleet, "a"), Scene(ask(), fleet, fleet.capable(CAPABILITY), NOW, policy))
+
+
+def score_of(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> float:
+    return scored(fleet, policy).score
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_an_added_score_lets_who_never_succeeds_win() -> None:
 def test_each_dimension_tells_raw_value_weight_and_share() -> None:
     fleet = fleet_with(cost=-2, latency_ms=3250, success=(3, 4), held=5)
 
-    assert dimensions(offer_of(fleet, "a"), fleet, DECLARED) == (
+    assert scored(fleet).dimensions == (
         Dimension("cost", -2.0, 1.0, 0.35, 0.35),
         Dimension("latency", 3250.0, 0.75, 0.35, 0.75 * 0.35),
         Dimension("success", 0.75, 0.75, 0.20, 0.75 * 0.20),
@@ -137,8 +143,7 @@ def test_each_dimension_tells_raw_value_weight_and_share() -> None:
 
 
 def test_what_is_not_known_stays_unknown() -> None:
-    fleet = fleet_with()
-    success = dimensions(offer_of(fleet, "a"), fleet, DECLARED)[2]
+    success = scored(fleet_with()).dimensions[2]
 
     assert success == Dimension("success", None, 0.5, 0.20, 0.10)
 
@@ -171,8 +176,56 @@ def test_a_better_value_never_lowers_a_score(
 
 
 def of_values(values: list[float], weights: list[float]) -> float:
-    parts = zip(DIMENSIONS, values, weights, strict=True)
-    return score([Dimension(name, None, value, weight, value * weight) for name, value, weight in parts])
+    return weigh([value * weight for value, weight in zip(values, weights, strict=True)], 0.0, [])
+
+
+SHARES = st.lists(UNIT, max_size=5)
+FACTORS = st.lists(UNIT, max_size=3)
+
+
+@given(SHARES, st.floats(-1, 1), FACTORS)
+def test_no_bonus_and_no_factor_leads_outside_zero_to_one(
+    shares: list[float], bonus: float, factors: list[float]
+) -> None:
+    assert 0.0 <= weigh(shares, bonus, factors) <= 1.0
+
+
+@given(SHARES, FACTORS, st.floats(-1, 1), st.floats(-1, 1), UNIT, UNIT)
+def test_a_better_bonus_or_factor_never_lowers_a_score(
+    shares: list[float], factors: list[float], bonus: float, other: float, factor: float, another: float
+) -> None:
+    low, high = sorted((bonus, other))
+    worse, better = sorted((factor, another))
+
+    assert weigh(shares, low, [*factors, worse]) <= weigh(shares, high, [*factors, worse])
+    assert weigh(shares, low, [*factors, worse]) <= weigh(shares, low, [*factors, better])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pool", "value"),
+    [
+        (4.0, 4.0, 0.5),
+        (2.0, 4.0, 2 / 3),
+        (12.0, 4.0, 0.25),
+        (0.0, 4.0, 1.0),
+        (4.0, 0.0, 0.0),
+        (0.0, 0.0, 0.5),
+        (None, 4.0, 0.5),
+        (4.0, None, 0.5),
+    ],
+)
+def test_a_time_is_seen_beside_the_pools_median(
+    seconds: float | None, pool: float | None, value: float
+) -> None:
+    assert relative_value(seconds, pool) == pytest.approx(value)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
+def test_longer_is_never_better(one: float, other: float, pool: float) -> None:
+    less, more = sorted((one, other))
+
+    assert 0.0 <= relative_value(more, pool) <= 1.0
+    assert relative_value(more, pool) <= relative_value(less, pool)
 
 
 NUMBER = st.floats(-1e9, 1e9)
@@ -205,5 +258,8 @@ def test_no_declaration_scores_outside_zero_to_one(
 def test_own_weights_count_alone() -> None:
     fleet = fleet_with(cost=1, held=5)
 
-    assert score_of(fleet, RoutingPolicy(weights={"load": 1.0})) == 0.5
-    assert score_of(fleet, RoutingPolicy(weights={"cost": 0.5, "load": 0.5})) == 0.75
+    load_alone = RoutingPolicy(preset="declared", weights={"load": 1.0})
+    half_and_half = RoutingPolicy(preset="declared", weights={"cost": 0.5, "load": 0.5})
+
+    assert score_of(fleet, load_alone) == 0.5
+    assert score_of(fleet, half_and_half) == 0.75

@@ -1,5 +1,6 @@
 """Slots are leases that exist; nothing is counted up and down."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,26 @@ TestAnyOrder = AnyOrder.TestCase
 
 
 @pytest.mark.parametrize(
+    ("running", "unknown_s", "longest_s"),
+    [
+        ((), 60.0, 0.0),
+        (("d1",), 60.0, 8.0),
+        (("d1", "d2"), 60.0, 300.0),
+        # another router's, and one of before this router's start
+        (("d1", "other"), 60.0, 60.0),
+        (("d1", "recovered"), 60.0, 60.0),
+        (("d2", "other"), 60.0, 300.0),
+    ],
+)
+def test_the_longest_limit_of_what_runs(running: tuple[str, ...], unknown_s: float, longest_s: float) -> None:
+    leases = Leases()
+    for dispatch_id, timeout_s in (("d1", 8.0), ("d2", 300.0), ("recovered", 0.0)):
+        leases.add(replace(lease(dispatch_id), timeout_s=timeout_s))
+
+    assert leases.longest_s(running, unknown_s) == longest_s
+
+
+@pytest.mark.parametrize(
     ("slots", "routers", "part"),
     [(8, 1, 8), (8, 2, 4), (8, 3, 3), (1, 4, 1), (0, 4, 0), (-1, 1, 0), (5, 0, 5), (10, 4, 3), (100, 7, 15)],
 )
@@ -136,3 +157,8 @@ def test_a_head_start_is_small(slots: int, service_s: float, head_start_s: float
 def test_what_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SlotPolicy(**fields)
+
+
+def test_how_much_is_under_way_unless_it_is_set() -> None:
+    assert (POLICY.in_flight, POLICY.per_agent, POLICY.head_start_s) == (200, 80, 0.05)
+    assert POLICY.in_flight_bytes == 268_435_456

@@ -150,6 +150,60 @@ def test_the_last_times_count_and_no_others(seconds: list[float], q: float) -> N
     assert times.quantile(q) == sorted(last)[max(0, math.ceil(q * len(last)) - 1)]
 
 
+@pytest.mark.parametrize(("good", "tries"), [(math.nan, 5.0), (-3.0, 5.0), (7.0, 5.0), (1.0, math.inf)])
+def test_a_damaged_count_is_read_as_none_at_all(good: float, tries: float) -> None:
+    count = DecayedCount(60.0, good, tries, NOW)
+
+    assert count.counts(NOW) == (0.0, 0.0)
+    assert count.effective(NOW + 60.0) == 0.0
+
+
+@given(TRIES, TRIES)
+def test_a_merged_count_is_as_if_all_had_been_counted_at_once(
+    one: list[tuple[float, bool]], other: list[tuple[float, bool]]
+) -> None:
+    merged, together = counted(*one), counted(*one, *other)
+    merged.merge(counted(*other))
+
+    assert merged.counts(4_000.0) == pytest.approx(together.counts(4_000.0))
+
+
+def test_a_merge_with_nothing_changes_nothing() -> None:
+    count = counted((NOW, True), (NOW, False))
+    count.merge(DecayedCount(60.0))
+
+    assert (count.good, count.tries, count.at) == (1.0, 2.0, NOW)
+
+
+def test_the_mean_of_the_times() -> None:
+    times = ServiceTimes()
+    assert times.mean() is None
+    for seconds in (1.0, 2.0, 6.0):
+        times.add(seconds)
+
+    assert times.mean() == 3.0
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.3, 1e16]), min_size=1, max_size=2 * WINDOW))
+def test_a_mean_stays_among_its_times(seconds: list[float]) -> None:
+    """A running total keeps what rounding left of a time that went."""
+    times = ServiceTimes()
+    for one in seconds:
+        times.add(one)
+    mean = times.mean()
+
+    assert mean is not None
+    assert times.ordered[0] <= mean <= times.ordered[-1]
+
+
+def test_what_rounding_left_of_a_long_time_does_not_lead_below_zero() -> None:
+    times = ServiceTimes()
+    for seconds in (0.1, 1e16, *[0.1] * WINDOW):
+        times.add(seconds)
+
+    assert times.mean() == 0.1
+
+
 def test_a_track_counts_both_ways() -> None:
     track = Track()
     track.ended(NOW, good=True, seconds=2.0)
@@ -159,8 +213,29 @@ def test_a_track_counts_both_ways() -> None:
 
     assert (track.slow.half_life_s, track.fast.half_life_s) == (SLOW_HALF_LIFE_S, FAST_HALF_LIFE_S)
     assert track.success() == track.fast.rate() == pytest.approx(2 / 3)
+    assert track.recent.rate() == track.week.rate() == track.overall.rate() == pytest.approx(2 / 3)
     assert track.rejections.rate() == 0.25
     assert list(track.service.recent) == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "quality", "rejections"),
+    [
+        (["good"], 1.0, None),
+        (["good", "bad", "good", "good"], 0.75, None),
+        # a routing error, as if the agent had said so itself
+        (["good", "wrong-agent"], 0.5, 1.0),
+    ],
+)
+def test_what_a_person_says_of_a_result_is_no_attempt(
+    verdicts: list[str], quality: float, rejections: float | None
+) -> None:
+    track = Track()
+    for verdict in verdicts:
+        track.judged(NOW, verdict)
+
+    assert (track.feedback.rate(), track.rejections.rate()) == (quality, rejections)
+    assert track.success() is None
 
 
 def test_a_rejection_speaks_neither_for_nor_against() -> None:

@@ -99,3 +99,20 @@ def test_no_delivery_is_held_longer_than_about_a_second_of_tokens(
 def test_a_rate_is_a_number_above_nothing(rate: float) -> None:
     with pytest.raises(ValidationError):
         IntakePolicy(rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("pause", "wait"), [(0.0, 0.5), (0.125, 0.375), (0.25, 0.25), (0.5, 0.0), (0.75, 0.0), (9.0, 0.0)]
+)
+def test_how_long_until_the_next_token(pause: float, wait: float) -> None:
+    bucket = TokenBucket.full(2.0, 4, 100.0)
+    bucket.take(4, 100.0)
+
+    assert bucket.seconds_to_next(100.0 + pause) == wait
+
+
+def test_what_is_taken_in_unless_it_is_set() -> None:
+    policy = IntakePolicy()
+
+    assert (policy.rate, policy.burst, policy.prefetch) == (None, 200, 200)
+    assert policy.max_body_bytes == 8_388_608

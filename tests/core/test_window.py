@@ -59,6 +59,12 @@ def test_what_was_held_for_long_leaves_first_and_makes_room() -> None:
     assert spilled(tasks, {"b": 1}) == ["0", "1"]
 
 
+def test_what_leaves_anyhow_is_not_told_twice() -> None:
+    tasks = [*held("a", since=NOW - HOLD_S), *(Held(f"n{number}", "a", NOW) for number in range(10))]
+
+    assert spilled(tasks, {"b": 1}) == ["0", *(f"n{number}" for number in range(8))]
+
+
 def test_the_smallest_window_keeps_one() -> None:
     assert spilled(held("a"), {"b": 1}, window=1) == []
     assert spilled(held("a", "a", "b"), {"b": 1}, window=1) == ["0"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reach_worker.core.announcement import WHO, beat_body, manifest_key, presence_key
+from reach_worker.core.announcement import PAUSE, RESUME, WHO, beat_body, manifest_key, presence_key
 from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
 from reach_worker.core.document import Document
 from reach_worker.core.manifest import Manifest, manifest_from
@@ -63,7 +63,8 @@ Script = Callable[[Work], Reply | None]
 class ScriptedAgent:
     """One instance of an agent. ``script`` decides on each dispatch; ``None`` leaves it in ``held``.
 
-    ``ran``: how often it was told to run each task, a redelivery included.
+    It stops consuming when it is told to. ``counts``: it tells how much it has completed. ``ran``: how often it
+    was told to run each task, a redelivery included.
     """
 
     broker: MemoryBroker
@@ -73,6 +74,9 @@ class ScriptedAgent:
     alive: bool = True
     held: list[Work] = field(default_factory=list)
     ran: Counter[str] = field(default_factory=Counter)
+    completed: int = 0
+    counts: bool = True
+    told: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         names = self.broker.names
@@ -117,6 +121,7 @@ class ScriptedAgent:
             manifest_hash=self.manifest.hash,
             version=self.manifest.version,
             stopping=stopping,
+            completed=self.completed if self.counts else None,
         )
         await self._say(presence_key(self.id), beat_body(beat))
 
@@ -126,6 +131,10 @@ class ScriptedAgent:
             return
         mail = self.bus.inbox.take("instance")
         await self.bus.ack(mail)
+        for delivery in mail:
+            if delivery.body in (PAUSE, RESUME):
+                self.told.append(delivery.body.decode())
+                await self.bus.want("work", wanted=delivery.body == RESUME)
         if any(delivery.routing_key == WHO for delivery in mail):
             await self.introduce()
         elif mail or self.broker.clock.monotonic() - self._beaten >= BEAT_S:
@@ -153,6 +162,7 @@ class ScriptedAgent:
         """Send an outcome, then acknowledge the dispatch."""
         await self.send_outcome(work, reply or Reply())
         self.held.remove(work)
+        self.completed += 1
         await self.bus.ack([work.delivery])
 
     async def send_outcome(self, work: Work, reply: Reply, *, queue: str | None = None) -> None:

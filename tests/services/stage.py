@@ -13,6 +13,7 @@ from reach_worker.core.document import Document
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.manifest import Manifest, manifest_from
 from reach_worker.core.message import Delivery
+from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.presence import PresencePolicy
 from reach_worker.core.slots import SlotPolicy
 from reach_worker.core.tags import TagTable
@@ -26,6 +27,11 @@ from tests.services.scripted import Script, ScriptedAgent, manifest, succeed
 CALLER = "caller"
 """The queue that answers come to."""
 STEP_S = 0.5
+
+
+def rules(**given: Any) -> RouterPolicies:
+    """A router's policies, with a routing whose choices follow from what is declared."""
+    return RouterPolicies(**{"routing": RoutingPolicy(preset="declared"), **given})
 
 
 class Killed(Exception):  # noqa: N818 - not an error of anything under test
@@ -58,7 +64,7 @@ class OnStage:
 class Stage:
     """Where a test plays. Policies are those of every router it brings on."""
 
-    policies: RouterPolicies = field(default_factory=RouterPolicies)
+    policies: RouterPolicies = field(default_factory=rules)
     presence: PresencePolicy = field(default_factory=PresencePolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     slots: SlotPolicy = field(default_factory=SlotPolicy)
@@ -89,7 +95,8 @@ class Stage:
         bus.subscribe("returns", self.names.returns, intake.prefetch, wanted=False)
         bus.subscribe("outcomes", self.names.outcomes(router_id), 500, at_once=True)
         bus.subscribe_mailbox(
-            "router", [(self.names.events, key) for key in ("presence.#", "manifest.#", "router.#")]
+            "router",
+            [(self.names.events, key) for key in ("presence.#", "manifest.#", "router.#", "hearsay.#")],
         )
         router = Router(desk, self.presence, bus, self.store)
         bus.on_session = router.watch.session_began
@@ -163,14 +170,19 @@ class Stage:
             await self.settle(rounds=3)
 
     async def come_to_rest(self) -> None:
-        """Let all end that can: agents do what they hold, and every time-out of the router passes."""
-        for _ in range(2):
-            await self.pass_time(6)
-            await self.pass_time(90, step=3)
+        """Let all end that can: agents do what they hold, time-outs pass, until nothing is under way."""
+        for _ in range(120):
+            await self.pass_time(3, step=1.5)
+            if self.at_rest():
+                return
             for agent in self.agents:
                 for work in list(agent.held):
                     await agent.end(work)
-        await self.pass_time(6)
+
+    def at_rest(self) -> bool:
+        """Nothing is under way, and nobody holds anything."""
+        busy = any(router.leases or router.desk.hands.held() for router in self.routers)
+        return not busy and not self.unacknowledged() and set(self.ready()) <= {"caller", "dlq", "unmatched"}
 
     # -- what can be seen
 

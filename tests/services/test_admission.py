@@ -5,8 +5,7 @@ import pytest
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.token_bucket import IntakePolicy
-from reach_worker.services.router.desk import RouterPolicies
-from tests.services.stage import CALLER, Stage
+from tests.services.stage import CALLER, Stage, rules
 
 SCHEMA = {
     "type": "object",
@@ -34,7 +33,7 @@ SCHEMA = {
 async def test_a_bad_message_is_a_dead_letter_once_and_the_router_goes_on(
     body: bytes, reason: DeadLetterReason, words: str
 ) -> None:
-    stage = Stage(policies=RouterPolicies(intake=IntakePolicy(max_body_bytes=1024)))
+    stage = Stage(policies=rules(intake=IntakePolicy(max_body_bytes=1024)))
     await stage.router()
     await stage.agent("a")
     stage.broker.send_task(body, message_id="bad", reply_to=CALLER, correlation_id="bad")

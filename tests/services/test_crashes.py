@@ -64,6 +64,16 @@ async def side_effects(stage: Stage) -> None:
     await stage.settle()
 
 
+async def side_effects_again(stage: Stage) -> None:
+    replies = [
+        Reply(OutcomeClass.FAILED, started=False),
+        Reply(OutcomeClass.RATE_LIMITED, retry_after_ms=1000),
+    ]
+    await stage.agent("a", script=lambda _: replies.pop() if replies else Reply(), capability_side_effects=True)
+    stage.publish("t1")
+    await stage.pass_time(5)
+
+
 async def handed_on(stage: Stage) -> None:
     first = await stage.agent("a", script=lambda _: None)
     stage.publish("t1")
@@ -73,7 +83,7 @@ async def handed_on(stage: Stage) -> None:
     await stage.pass_time(12)
 
 
-PLAYS = [success, retried, exhausted, refused, waited, side_effects, handed_on]
+PLAYS = [success, retried, exhausted, refused, waited, side_effects, side_effects_again, handed_on]
 ACCIDENTS = ["session", "process"]
 
 

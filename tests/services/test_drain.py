@@ -6,9 +6,8 @@ from collections.abc import Callable
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.token_bucket import IntakePolicy
-from reach_worker.services.router.desk import RouterPolicies
 from tests.services.scripted import Reply, succeed
-from tests.services.stage import OnStage, Stage
+from tests.services.stage import OnStage, Stage, rules
 
 LIMIT_S = 5.0
 
@@ -117,7 +116,7 @@ async def test_an_idle_router_is_out_at_once() -> None:
 
 
 async def test_a_router_that_runs_drains_when_it_is_asked_to() -> None:
-    stage = Stage(policies=RouterPolicies(intake=IntakePolicy(rate=100.0)))
+    stage = Stage(policies=rules(intake=IntakePolicy(rate=100.0)))
     r1 = await stage.router()
     agent = await stage.agent("a")
     stage.routers.remove(r1)

@@ -1,11 +1,9 @@
 """The same task id again: run once, and every publisher gets the one answer."""
 
-from reach_worker.core.recovery import IdempotencyPolicy
-from reach_worker.services.router.desk import RouterPolicies
-from tests.services.scripted import Reply, always, succeed
-from tests.services.stage import Stage
-
 from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.recovery import IdempotencyPolicy
+from tests.services.scripted import Reply, always, succeed
+from tests.services.stage import Stage, rules
 
 
 async def test_a_second_publisher_while_it_waits() -> None:
@@ -180,7 +178,7 @@ async def test_a_duplicate_on_its_retry_waits_for_the_end() -> None:
 
 
 async def test_no_window_no_memory() -> None:
-    stage = Stage(policies=RouterPolicies(idempotency=IdempotencyPolicy(window_s=0)))
+    stage = Stage(policies=rules(idempotency=IdempotencyPolicy(window_s=0)))
     await stage.router()
     agent = await stage.agent("a")
     for _ in range(3):

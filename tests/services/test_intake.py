@@ -8,12 +8,11 @@ from reach_worker.core.slots import SlotPolicy
 from reach_worker.core.tags import TagTable
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.services.fleet_watch import FleetWatch
-from reach_worker.services.router.desk import RouterPolicies
 from reach_worker.testing import SteppedClock
 from tests.services.scripted import manifest, succeed
-from tests.services.stage import Stage
+from tests.services.stage import Stage, rules
 
-SLOW = RouterPolicies(intake=IntakePolicy(rate=2.0, burst=5))
+SLOW = rules(intake=IntakePolicy(rate=2.0, burst=5))
 
 
 async def test_an_empty_bucket_stops_consuming() -> None:
@@ -42,7 +41,7 @@ async def test_the_rate_is_kept_and_the_order_too() -> None:
 
 
 async def test_what_it_holds_stays_bounded_however_often_it_stops_and_resumes() -> None:
-    stage = Stage(policies=RouterPolicies(intake=IntakePolicy(rate=10.0, burst=10)))
+    stage = Stage(policies=rules(intake=IntakePolicy(rate=10.0, burst=10)))
     await stage.router()
     await stage.agent("a", slots=50, script=lambda _: None)
     for number in range(500):

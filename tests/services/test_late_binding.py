@@ -7,11 +7,10 @@ from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.slots import SlotPolicy
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import Decided
-from reach_worker.services.router.desk import RouterPolicies
 from tests.services.scripted import Reply, ScriptedAgent, Work, always, manifest, succeed
-from tests.services.stage import Stage
+from tests.services.stage import Stage, rules
 
-SMALL = RouterPolicies(intake=IntakePolicy(prefetch=20))
+SMALL = rules(intake=IntakePolicy(prefetch=20))
 
 
 def hold(_: Work) -> None:

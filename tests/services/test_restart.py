@@ -7,9 +7,8 @@ from reach_worker.core.breaker import BreakerPolicy, BreakerState
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Standing
-from reach_worker.services.router.desk import RouterPolicies
 from tests.services.scripted import Reply, always, succeed
-from tests.services.stage import Stage
+from tests.services.stage import Stage, rules
 
 
 async def test_an_outcome_that_comes_after_the_restart_ends_the_task_once() -> None:
@@ -29,7 +28,7 @@ async def test_an_outcome_that_comes_after_the_restart_ends_the_task_once() -> N
 
 
 async def test_a_retry_after_the_restart_keeps_caller_history_and_budget() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(max_retries=2)))
+    stage = Stage(policies=rules(retry=RetryPolicy(max_retries=2)))
     r1 = await stage.router()
     agent = await stage.agent("a", script=lambda _: None)
     stage.publish("t1", user_id="boss", deadline_ms=600_000)

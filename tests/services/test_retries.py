@@ -6,15 +6,14 @@ from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
-from reach_worker.services.router.desk import RouterPolicies
 from tests.services.scripted import Reply, Work, always, succeed
-from tests.services.stage import Stage
+from tests.services.stage import Stage, rules
 
 NO_BREAKER = BreakerPolicy(streak=1000, rate_floor=None)
 
 
 async def test_a_retry_waits_on_the_rung_above_its_delay() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(base_s=60.0)))
+    stage = Stage(policies=rules(retry=RetryPolicy(base_s=60.0)))
     await stage.router()
     await stage.agent("a", script=always(OutcomeClass.FAILED))
     stage.publish("t1")
@@ -32,7 +31,7 @@ async def test_a_retry_waits_on_the_rung_above_its_delay() -> None:
 
 
 async def test_exactly_the_configured_attempts_then_a_dead_letter() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(max_retries=2)))
+    stage = Stage(policies=rules(retry=RetryPolicy(max_retries=2)))
     await stage.router()
     agent = await stage.agent("a", script=always(OutcomeClass.FAILED, "no"))
     stage.publish("t1")
@@ -79,7 +78,7 @@ async def test_one_that_rejected_it_never_gets_it_again() -> None:
 
 
 async def test_a_short_delay_is_not_held_up_by_a_long_one() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(base_s=60.0)))
+    stage = Stage(policies=rules(retry=RetryPolicy(base_s=60.0)))
     await stage.router()
     await stage.agent("a", script=always(OutcomeClass.FAILED), slots=20)
     for number in range(12):
@@ -93,7 +92,7 @@ async def test_a_short_delay_is_not_held_up_by_a_long_one() -> None:
 
 
 async def test_a_wait_beyond_the_longest_rung_hops() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(base_s=1800.0, cap_s=1800.0)))
+    stage = Stage(policies=rules(retry=RetryPolicy(base_s=1800.0, cap_s=1800.0)))
     await stage.router()
     agent = await stage.agent("a", script=always(OutcomeClass.FAILED))
     stage.publish("t1")
@@ -113,7 +112,7 @@ async def test_a_wait_beyond_the_longest_rung_hops() -> None:
 
 
 async def test_no_attempt_that_could_not_end_before_the_deadline() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(base_s=60.0)))
+    stage = Stage(policies=rules(retry=RetryPolicy(base_s=60.0)))
     await stage.router()
     await stage.agent("a", script=always(OutcomeClass.FAILED, "no"))
     stage.publish("t1", deadline_ms=1_000)
@@ -124,7 +123,7 @@ async def test_no_attempt_that_could_not_end_before_the_deadline() -> None:
 
 
 async def test_five_retries_all_arrive_and_no_rung_keeps_anything() -> None:
-    stage = Stage(policies=RouterPolicies(retry=RetryPolicy(max_retries=5, base_s=2.0)), breaker=NO_BREAKER)
+    stage = Stage(policies=rules(retry=RetryPolicy(max_retries=5, base_s=2.0)), breaker=NO_BREAKER)
     await stage.router()
     fails: Counter[str] = Counter()
 

@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+import pytest
+
 from reach_worker.core.duplicates import TaskState
-from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import OutcomeSeen, Standing
+from reach_worker.testing import Moment
 from tests.services.scripted import Reply, always, succeed
-from tests.services.stage import OnStage, Stage
+from tests.services.stage import Killed, OnStage, Stage, die
 
 
 async def two(stage: Stage) -> tuple[OnStage, OnStage]:
@@ -199,3 +202,38 @@ async def test_a_retry_may_be_done_by_either_and_counts_on() -> None:
     assert {row.attempt for row in stage.dispatches("t1")} == {1, 2, 3, 4}
     assert {row.router for row in stage.dispatches("t1")} == {"r1", "r2"}
     assert stage.end("t1").state is TaskState.DEAD_LETTER
+
+
+async def test_a_task_with_side_effects_whose_sender_died_in_between_is_for_a_person() -> None:
+    stage = Stage()
+    r1, r2 = await two(stage)
+    agent = await stage.agent("a", slots=2, capability_side_effects=True)
+    await r2.bus.want("intake", wanted=False)
+    r1.bus.once(Moment.BEFORE_PUBLISH, die)
+    stage.publish("t1")
+    with pytest.raises(Killed):
+        await r1.router.turn()
+    stage.kill(r1)
+    await r2.bus.want("intake", wanted=True)
+    await stage.settle()
+    assert not stage.ends("t1")
+    await stage.pass_time(15)
+    assert stage.end("t1").reason is DeadLetterReason.OUTCOME_UNKNOWN
+    assert agent.ran.total() == 0
+
+
+async def test_while_its_sender_lives_the_word_of_the_sender_counts() -> None:
+    stage = Stage()
+    r1, r2 = await two(stage)
+    agent = await stage.agent("a", slots=2, capability_side_effects=True, script=lambda _: None)
+    r1.bus.once(Moment.BEFORE_ACK, r1.bus.end_session)
+    stage.publish("t1")
+    await stage.settle()
+    assert r2.bus.unacked + r1.bus.unacked <= 1
+    await stage.pass_time(20)
+    assert not stage.ends("t1")
+    await agent.end(agent.held[0])
+    await stage.pass_time(3)
+    assert stage.end("t1").state is TaskState.SUCCEEDED
+    assert agent.ran["t1"] == 1
+    assert stage.unacknowledged() == 0

@@ -107,12 +107,15 @@ class Admission:
             again = self._dispatcher.sent_before(flight, read.envelope, delivery)
             if again is not None:
                 return again
+        under_way = in_hand or (task_id not in known and task_id in hands.gone_on)
         standing = (
-            UnderWay() if in_hand else standing_of_published(known.get(task_id), self._desk.clock.utc_us())
+            UnderWay() if under_way else standing_of_published(known.get(task_id), self._desk.clock.utc_us())
         )
         match standing:
             case UnderWay():
-                return self._join(delivery, read)
+                task = None if in_hand else known.get(task_id)
+                envelope = read.envelope if task is None else replace(read.envelope, life=task.life)
+                return self._dispatcher.in_doubt(envelope, delivery, task) or self._join(delivery, read)
             case Remembered(told):
                 return self._answer_again(delivery, read, told)
             case Fresh(life):
@@ -142,7 +145,8 @@ class Admission:
             return self._let_go(delivery, envelope.task_id, "it ends in this very turn")
         standing = standing_of_returned(envelope, known.get(envelope.task_id))
         if isinstance(standing, StaleCopy):
-            return self._let_go(delivery, envelope.task_id, standing.why)
+            in_doubt = self._dispatcher.in_doubt(envelope, delivery, known.get(envelope.task_id))
+            return in_doubt or self._let_go(delivery, envelope.task_id, standing.why)
         now_us = self._desk.clock.utc_us()
         if envelope.not_before > now_us:
             delay_s = (envelope.not_before - now_us) / MICROSECONDS

@@ -1,12 +1,16 @@
 """BIND: give a task to an agent that has a free slot, or let it wait where it holds up nobody."""
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.admission import Admitted, ask_of
+from reach_worker.core.envelope import Envelope
+from reach_worker.core.gates import Ask
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.routing import Chosen, Decision, PayloadRefused, Unmatched, Wait, plan
 from reach_worker.ports import Parked, Row
 from reach_worker.services.effects import Step
@@ -40,7 +44,7 @@ class Binder:
         """Find a place for a task: an agent, the window (``None``), unmatched or the dead letters."""
         now = self._desk.clock.monotonic()
         ask = ask_of(admitted, self._desk.tags)
-        decision = plan(ask, self._desk.fleet, self._desk.policies.routing, now)
+        decision = self._plan(ask, admitted.envelope, now)
         waiting = Waiting(admitted, ask, delivery, now, "", rows)
         match decision.choice:
             case Chosen() if self.closed:
@@ -103,8 +107,16 @@ class Binder:
         """What has side effects is recorded before it is sent: while the store takes nothing it waits."""
         return not admitted.envelope.side_effects or self._desk.recording.admits(now)
 
+    def _plan(self, ask: Ask, envelope: Envelope, now: float) -> Decision:
+        policy = self._desk.policies.routing
+        if ask.capability in policy.fallback:
+            ready_at = max([envelope.first_seen, *(attempt.ended_at for attempt in envelope.attempts)])
+            waited_s = max(0.0, (self._desk.clock.utc_us() - ready_at) / MICROSECONDS)
+            ask = replace(ask, waited_s=waited_s)
+        return plan(ask, self._desk.fleet, policy, now)
+
     def _try(self, waiting: Waiting, now: float) -> Step | None:
-        decision = plan(waiting.ask, self._desk.fleet, self._desk.policies.routing, now)
+        decision = self._plan(waiting.ask, waiting.admitted.envelope, now)
         match decision.choice:
             case Wait(reason):
                 waiting.reason = reason
@@ -148,5 +160,6 @@ class Binder:
         if envelope.reply_to:
             told = answer.unmatched(envelope, reason)
             step.offer.append(desk.offer(envelope.task_id, envelope.reply_to, envelope.correlation_id, told))
+        step.done = lambda: desk.hands.go_on(envelope.task_id, envelope.life)
         desk.counts.unmatched += 1
         return step

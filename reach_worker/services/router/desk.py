@@ -1,5 +1,6 @@
 """What the router's three steps share: who it is, its policies, its fleet, its hands."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +9,7 @@ from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.fleet import Fleet
+from reach_worker.core.hearsay import News
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
@@ -73,7 +75,7 @@ class Recording:
 
 @dataclass(slots=True)
 class Desk:
-    """Where the three steps meet."""
+    """Where the three steps meet. ``lives``: whether another router was heard lately."""
 
     router_id: str
     names: Names
@@ -84,6 +86,13 @@ class Desk:
     hands: Hands = field(default_factory=Hands)
     recording: Recording = field(default_factory=Recording)
     counts: Counts = field(default_factory=Counts)
+    lives: Callable[[str], bool] = lambda _router_id: False
+    to_tell: list[News] = field(default_factory=list)
+
+    def tell(self, news: News) -> None:
+        """Let the other routers know, with the end of this turn; nothing is kept for routers that are not there."""
+        if self.fleet.routers > 1:
+            self.to_tell.append(news)
 
     def accepted(self, envelope: Envelope) -> Row:
         """The row that says that the router has taken the task."""

@@ -1,13 +1,14 @@
 """Sending a task to its agent: the lease, the message, the rows, and what happens when it does not go out."""
 
 from reach_worker.core.admission import ask_of
-from reach_worker.core.breaker import Admits
 from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
+from reach_worker.core.hearsay import ProbeSent, Settled
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
-from reach_worker.core.routing import Chosen, Decision
+from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
 from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing
 from reach_worker.services.effects import Step
@@ -42,6 +43,24 @@ class Dispatcher:
         waiting = Waiting(flight.admitted, ask_of(flight.admitted, self._desk.tags), delivery, 0.0, "")
         return self._send(waiting, flight)
 
+    def in_doubt(self, envelope: Envelope, delivery: Delivery, known: KnownTask | None) -> Step | None:
+        """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
+
+        With side effects it was recorded before it was sent, so it may never have gone out. Only the router that
+        recorded it can tell: while that lives its word is waited for, else a person has to look. ``None``: there
+        is no such doubt.
+        """
+        if known is None or known.state is not TaskState.UNDER_WAY or known.dispatch_id is None:
+            return None
+        if known.life != envelope.life or not (delivery.redelivered and envelope.side_effects):
+            return None
+        if known.router != self._desk.router_id and self._desk.lives(known.router):
+            return Step([delivery], put_off=True)
+        error = f"router {known.router} stopped while it sent this task: it may have run"
+        return self._desk.bury(
+            envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
+        )
+
     def dispatch(self, waiting: Waiting, decision: Decision, chosen: Chosen, now: float) -> Step:
         """Send a task to the agent that was chosen for it, at ``now`` (monotonic seconds)."""
         desk = self._desk
@@ -57,13 +76,16 @@ class Dispatcher:
             start_by=now_us + int(desk.policies.timeouts.pickup_s * MICROSECONDS),
             timeout_ms=self._timeout_ms(envelope, chosen.agent_id, now_us),
         )
+        shadow = self._shadow(waiting, now)
         self._lease(dispatch, len(waiting.admitted.body), now)
         flight = InFlight(dispatch, waiting.admitted)
+        if waiting.ask.session_id is not None:
+            desk.fleet.had_session(waiting.ask.session_id, chosen.agent_id)
         desk.hands.send(flight)
         flight.rows = [
             desk.accepted(envelope),
             *waiting.rows,
-            self.decided(dispatch.decision_id, envelope, decision, at=now_us),
+            self.decided(dispatch.decision_id, envelope, decision, at=now_us, shadow=shadow),
             self._dispatched(dispatch),
         ]
         return self._send(waiting, flight)
@@ -87,6 +109,7 @@ class Dispatcher:
     def _sent(self, flight: InFlight) -> None:
         flight.uncertain = False
         flight.rows = []
+        self._desk.hands.go_on(flight.dispatch.envelope.task_id, flight.dispatch.envelope.life)
         self._desk.counts.dispatched += 1
         if flight.dispatch.envelope.next_attempt > 1:
             self._desk.counts.retried += 1
@@ -98,6 +121,7 @@ class Dispatcher:
             return
         dispatch = flight.dispatch
         self.release(dispatch)
+        self._not_paced(dispatch.agent_id)
         if worst is Sent.UNROUTABLE:
             self.missing_queues.add(self._desk.names.agent(dispatch.agent_id))
         waiting.reason = f"the broker did not take it for {dispatch.agent_id}: {worst.value}"
@@ -105,20 +129,37 @@ class Dispatcher:
             waiting.rows = [self._never_sent(dispatch, waiting.reason)]
         self._desk.hands.wait(waiting, first=True)
 
+    def _not_paced(self, agent_id: str) -> None:
+        """What never went out does not count toward the agent's rate."""
+        agent = self._desk.fleet.agents.get(agent_id)
+        if agent is not None:
+            agent.pace.give_back()
+
     def release(self, dispatch: Dispatch) -> None:
-        self._desk.fleet.leases.release(dispatch.dispatch_id)
+        """A dispatch that never went out, or is not its task's any more: slot and probe are free, nothing counts."""
+        lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
         self._desk.hands.land(dispatch.dispatch_id)
         agent = self._desk.fleet.agents.get(dispatch.agent_id)
         if agent is not None:
             agent.breaker.released(dispatch.dispatch_id)
+        if lease is not None and lease.probe:
+            self._desk.tell(
+                Settled(
+                    dispatch.dispatch_id,
+                    dispatch.agent_id,
+                    dispatch.envelope.capability,
+                    OutcomeClass.RELEASED,
+                    0.0,
+                )
+            )
 
     def _lease(self, dispatch: Dispatch, size: int, now: float) -> None:
         timeouts = self._desk.policies.timeouts
         agent = self._desk.fleet.agents[dispatch.agent_id]
-        admits = agent.breaker.admits(now)
-        probe = isinstance(admits, Admits) and admits.probe
+        probe = agent.breaker.sent(dispatch.dispatch_id, now)
         if probe:
-            agent.breaker.take_probe(dispatch.dispatch_id, now)
+            self._desk.tell(ProbeSent(dispatch.dispatch_id, dispatch.agent_id))
+        agent.pace.take(1, now)
         self._desk.fleet.leases.add(
             Lease(
                 dispatch_id=dispatch.dispatch_id,
@@ -128,6 +169,7 @@ class Dispatcher:
                 backstop_at=now + timeouts.pickup_s + dispatch.timeout_ms / 1000 + timeouts.backstop_s,
                 size=size,
                 probe=probe,
+                timeout_s=dispatch.timeout_ms / 1000,
             )
         )
 
@@ -141,9 +183,21 @@ class Dispatcher:
             remaining_ms=None if left_us is None else left_us // 1000,
         )
 
+    def _shadow(self, waiting: Waiting, now: float) -> Decision | None:
+        """What the shadow policy would have chosen at this very moment. It is logged and never acts."""
+        shadow = self._desk.policies.routing.shadow
+        return None if shadow is None else plan(waiting.ask, self._desk.fleet, shadow, now)
+
     def decided(
-        self, decision_id: str, envelope: Envelope, decision: Decision, *, at: int | None = None
+        self,
+        decision_id: str,
+        envelope: Envelope,
+        decision: Decision,
+        *,
+        at: int | None = None,
+        shadow: Decision | None = None,
     ) -> Row:
+        """The row of a decision, with what the shadow policy would have done."""
         return Decided(
             decision_id=decision_id,
             task_id=envelope.task_id,
@@ -151,7 +205,7 @@ class Dispatcher:
             attempt=envelope.next_attempt,
             at=self._desk.clock.utc_us() if at is None else at,
             router=self._desk.router_id,
-            decision=decision.as_dict(),
+            decision=decision.as_dict() | ({} if shadow is None else {"shadow": shadow.summary()}),
         )
 
     def _never_sent(self, dispatch: Dispatch, why: str) -> Row:

@@ -78,7 +78,9 @@ class Hands:
     ``closing`` (task ids with the life that ends or is parked) and ``settling`` (dispatch ids) hold what this turn has
     decided and not carried out yet: whatever comes a second time in one turn meets it there. ``joined``: who else waits
     for a task's answer, as the store knows it too, only sooner. ``recalled``: tasks with side effects that waited when
-    their session ended; their dispatch may be recorded and was never sent, so only we know that they are not under way.
+    their session ended; their dispatch may be recorded and was never sent, so only we know that they are not under
+    way. ``gone_on``: tasks that we sent on (to an agent, a lane, a rung), with their life; as the store knows it too,
+    if it is there.
     """
 
     waiting: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
@@ -90,6 +92,7 @@ class Hands:
     judged: OrderedDict[str, None] = field(default_factory=OrderedDict)
     joined: OrderedDict[str, list[Joined]] = field(default_factory=OrderedDict)
     recalled: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
+    gone_on: OrderedDict[str, int] = field(default_factory=OrderedDict)
     closing: dict[str, int] = field(default_factory=dict)
     settling: set[str] = field(default_factory=set)
 
@@ -142,6 +145,11 @@ class Hands:
         self.ended.move_to_end(known.task_id)
         self.joined.pop(known.task_id, None)
         self.recalled.pop(known.task_id, None)
+        self.gone_on.pop(known.task_id, None)
+
+    def go_on(self, task_id: str, life: int) -> None:
+        """The broker has the task for certain, somewhere else than where it came from."""
+        _remember(self.gone_on, task_id, life)
 
     def join(self, joined: Joined) -> None:
         """Somebody else waits for a task's answer."""

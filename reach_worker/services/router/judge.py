@@ -1,19 +1,28 @@
-"""What an outcome means for its agent: statistics and breaker."""
+"""What an outcome means for its agent: statistics and breaker. Other routers are told of it, and tell us of theirs."""
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
+from reach_worker.core.announcement import Unreadable
+from reach_worker.core.breaker import BreakerState
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.fleet import Agent
+from reach_worker.core.hearsay import ProbeSent, Settled, hearsay_bodies, hearsay_from, hearsay_key
+from reach_worker.core.message import Delivery, Message
+from reach_worker.core.open_share import room_by_rate
 from reach_worker.core.outcome import RULES, BreakerEffect, Outcome, OutcomeClass, Success, cut
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.ports import BreakerMoved, Row
+from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 
 log = logging.getLogger(__name__)
 
 SHORTEST_REST_S: Final = 1.0
 """A rate-limited agent that does not say for how long rests so long."""
+GIVE_WAY_S: Final = 1.0
+"""Routers whose breakers open at the same moment send their probes so far apart that each hears of the one before."""
 
 
 class AgentJudge:
@@ -28,48 +37,114 @@ class AgentJudge:
         agent = self._desk.fleet.agents.get(dispatch.agent_id)
         if agent is None or not self._desk.hands.judge(dispatch.dispatch_id):
             return []
-        rule = RULES[outcome.outcome]
-        if outcome.outcome is OutcomeClass.TIMEOUT and self._cut_by_caller(dispatch, agent):
-            agent.breaker.released(dispatch.dispatch_id)
+        settled = self._settled(dispatch, outcome, agent)
+        self._desk.tell(settled)
+        if not self._count(agent, settled):
             return []
-        self._count(dispatch, outcome, rule.success)
-        return self._move_breaker(agent, dispatch, outcome, rule.breaker)
+        reason = cut(f"{outcome.outcome.value}: {outcome.message}", 300)
+        now_us = self._desk.clock.utc_us()
+        return [BreakerMoved(agent.agent_id, self._desk.router_id, agent.breaker.shown, now_us, reason)]
 
-    def _count(self, dispatch: Dispatch, outcome: Outcome, success: Success) -> None:
-        if success is Success.NOTHING:
+    # -- other routers
+
+    def hear(self, deliveries: Sequence[Delivery]) -> None:
+        """What other routers told: it counts here too, and is theirs to record and to act on."""
+        for delivery in deliveries:
+            told = hearsay_from(delivery.body)
+            if isinstance(told, Unreadable):
+                log.warning("what another router told cannot be read: %s", told.error)
+            elif told.router_id != self._desk.router_id:
+                for news in told.news:
+                    self._heard(news)
+
+    def tell(self) -> list[Step]:
+        """What the other routers are to know of this turn."""
+        desk, news = self._desk, self._desk.to_tell
+        key = hearsay_key(desk.router_id)
+        messages = [
+            Message(key, body, {}, desk.names.events, persistent=False, mandatory=False)
+            for body in hearsay_bodies(desk.router_id, news)
+        ]
+        news.clear()
+        return [Step(send=messages)] if messages else []
+
+    def _heard(self, news: Settled | ProbeSent) -> None:
+        agent = self._desk.fleet.agents.get(news.agent_id)
+        if agent is None:
             return
-        track = self._desk.fleet.record.touch(dispatch.agent_id, dispatch.envelope.capability)
+        match news:
+            case ProbeSent(dispatch_id):
+                if dispatch_id not in self._desk.hands.judged:
+                    agent.breaker.sent_elsewhere(dispatch_id, self._desk.clock.monotonic())
+            case Settled(dispatch_id) if self._desk.hands.judge(dispatch_id):
+                self._count(agent, news)
+            case Settled():
+                pass
+
+    # -- inside
+
+    def _settled(self, dispatch: Dispatch, outcome: Outcome, agent: Agent) -> Settled:
+        kind = outcome.outcome
+        if kind is OutcomeClass.TIMEOUT and self._cut_by_caller(dispatch, agent):
+            kind = OutcomeClass.RELEASED
+        return Settled(
+            dispatch.dispatch_id,
+            agent.agent_id,
+            dispatch.envelope.capability,
+            kind,
+            (self._desk.clock.utc_us() - dispatch.dispatched_at) / MICROSECONDS,
+            outcome.duration_ms,
+            outcome.retry_after_ms,
+        )
+
+    def _count(self, agent: Agent, settled: Settled) -> bool:
+        """Take it into the agent's record and breaker; returns whether the breaker moved."""
+        rule = RULES[settled.outcome]
+        if rule.success is not Success.NOTHING and agent.manifest.capability(settled.capability) is not None:
+            self._record(settled, rule.success)
+        if not self._move_breaker(agent, settled, rule.breaker):
+            return False
+        self.moved.add(agent.agent_id)
+        log.warning("breaker of %s: %s after %s", agent.agent_id, agent.breaker.shown, settled.outcome.value)
+        if agent.breaker.state is BreakerState.OPEN:
+            agent.breaker.give_way(self._desk.fleet.rank * GIVE_WAY_S)
+        return True
+
+    def _record(self, settled: Settled, success: Success) -> None:
+        track = self._desk.fleet.record.touch(settled.agent_id, settled.capability)
         now_s = self._desk.clock.utc_us() / MICROSECONDS
         if success is Success.REJECTION:
             track.rejected(now_s)
         else:
-            seconds = None if outcome.duration_ms is None else outcome.duration_ms / 1000
+            seconds = None if settled.duration_ms is None else settled.duration_ms / 1000
             track.ended(now_s, good=success is Success.COUNTS_FOR, seconds=seconds)
 
-    def _move_breaker(
-        self, agent: Agent, dispatch: Dispatch, outcome: Outcome, effect: BreakerEffect
-    ) -> list[Row]:
-        now, breaker = self._desk.clock.monotonic(), agent.breaker
-        since = now - (self._desk.clock.utc_us() - dispatch.dispatched_at) / MICROSECONDS
-        moved = False
+    def _move_breaker(self, agent: Agent, settled: Settled, effect: BreakerEffect) -> bool:
+        now, breaker, dispatch_id = self._desk.clock.monotonic(), agent.breaker, settled.dispatch_id
+        since = now - settled.age_s
         match effect:
             case BreakerEffect.CLEARS:
-                moved = breaker.succeeded(dispatch.dispatch_id, now, since=since)
+                return breaker.succeeded(dispatch_id, now, since=since)
             case BreakerEffect.FAILURE:
-                moved = breaker.failed(dispatch.dispatch_id, now, self._desk.clock.draw(), since=since)
+                return self._failed(agent, dispatch_id, now, since)
             case BreakerEffect.RESTS:
-                rest_s = max(SHORTEST_REST_S, (outcome.retry_after_ms or 0) / 1000)
+                rest_s = max(SHORTEST_REST_S, (settled.retry_after_ms or 0) / 1000)
                 agent.rests_until = max(agent.rests_until, now + rest_s)
-                breaker.released(dispatch.dispatch_id)
+                breaker.released(dispatch_id)
             case BreakerEffect.NOTHING:
-                breaker.released(dispatch.dispatch_id)
-        if not moved:
-            return []
-        self.moved.add(agent.agent_id)
-        state = breaker.state.value
-        log.warning("breaker of %s: %s after %s", agent.agent_id, state, outcome.outcome.value)
-        reason = cut(f"{outcome.outcome.value}: {outcome.message}", 300)
-        return [BreakerMoved(agent.agent_id, self._desk.router_id, state, self._desk.clock.utc_us(), reason)]
+                breaker.released(dispatch_id)
+        return False
+
+    def _failed(self, agent: Agent, dispatch_id: str, now: float, since: float) -> bool:
+        breaker, was_held_back = agent.breaker, agent.breaker.held_back
+        room = room_by_rate(self._desk.fleet, agent)
+        moved = breaker.failed(dispatch_id, now, self._desk.clock.draw(), since=since, room_by_rate=room)
+        if breaker.held_back and not was_held_back:
+            log.warning(
+                "%s succeeds too rarely, and goes on: as many as may be of its capability's agents are open by rate",
+                agent.agent_id,
+            )
+        return moved
 
     def _cut_by_caller(self, dispatch: Dispatch, agent: Agent) -> bool:
         capability = agent.manifest.capability(dispatch.envelope.capability)

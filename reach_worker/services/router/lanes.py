@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from reach_worker.core.envelope import Envelope
 from reach_worker.core.routing import plan
 from reach_worker.core.window import Held, to_spill
 from reach_worker.ports import Sent
@@ -55,11 +56,12 @@ class Lanes:
         step.send.append(lane_message(desk.names, admitted.envelope, admitted.body, desk.clock.utc_us()))
         decided = self._dispatcher.decided(desk.clock.new_id(), admitted.envelope, decision)
         step.rows = [desk.accepted(admitted.envelope), *waiting.rows, decided]
-        step.done = lambda: self._spilled(capability)
+        step.done = lambda: self._spilled(capability, admitted.envelope)
         step.undo = lambda worst: self._unspilled(waiting, worst)
         return step
 
-    def _spilled(self, capability: str) -> None:
+    def _spilled(self, capability: str, envelope: Envelope) -> None:
+        self._desk.hands.go_on(envelope.task_id, envelope.life)
         self.depths[capability] = self.depths.get(capability, 0) + 1
         self._desk.counts.spilled += 1
 
@@ -73,4 +75,6 @@ class Lanes:
         desk, admitted = self._desk, waiting.admitted
         now_us = desk.clock.utc_us()
         message = retry_message(desk.names, admitted.envelope, admitted.body, STEP_ASIDE_S, now_us)
-        return Step([waiting.delivery], send=[message], rows=list(waiting.rows))
+        step = Step([waiting.delivery], send=[message], rows=list(waiting.rows))
+        step.done = lambda: desk.hands.go_on(admitted.envelope.task_id, admitted.envelope.life)
+        return step

@@ -9,18 +9,21 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from reach_worker.core.breaker import BreakerState
 from reach_worker.core.dispatch import DISPATCH, OUTCOME, Dispatch, dispatch_from
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.fleet import Agent
+from reach_worker.core.fresh_files import Changed
+from reach_worker.core.hearsay import HEARSAY
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.message import Delivery
 from reach_worker.core.presence import PresencePolicy, PresenceState
+from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.slots import Lease
 from reach_worker.core.token_bucket import TokenBucket
 from reach_worker.ports import ConsumingBus, Sent, Store
 from reach_worker.services.effects import Step, carry_out
-from reach_worker.services.fleet_watch import FleetWatch, News
+from reach_worker.services.fleet_watch import FleetWatch
+from reach_worker.services.news import News
 from reach_worker.services.router.admit import Admission
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk
@@ -28,12 +31,16 @@ from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.lanes import Lanes
+from reach_worker.services.router.reread import reread
 from reach_worker.services.router.settle import Settlement
 from reach_worker.services.router.told import Told, came_back, forward
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
+WAITING_S: Final = 0.1
+SHORTEST_S: Final = 0.01
+"""How long a turn is waited for: the tick, while tasks wait in the window, and at the least."""
 LANE_POLL_S: Final = 1.0
 """A lane that looks empty is looked into so often while slots are free: another router may have filled it."""
 AGAIN_S: Final = 1.0
@@ -52,10 +59,11 @@ class Router:
         self._dispatcher = Dispatcher(desk)
         self._lanes = Lanes(desk, self._dispatcher)
         self._binder = Binder(desk, self._dispatcher, self._lanes)
+        self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
+        desk.lives = self.watch.lives
         self._admission = Admission(desk, self._binder, self._dispatcher, store)
         self._judge = AgentJudge(desk)
         self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store)
-        self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
         now = desk.clock.monotonic()
         intake = desk.policies.intake
         self._bucket = TokenBucket.full(intake.rate, intake.burst, now)
@@ -67,6 +75,8 @@ class Router:
         self._standing_by: dict[str, str] = {}
         self._yield: set[str] = set()
         self._orphans: set[str] = set()
+        self._fresh: list[Changed] = []
+        self._withdrawn: set[str] = set()
         self._again: list[tuple[float, Delivery]] = []
         self.stop_asked = asyncio.Event()
 
@@ -94,15 +104,22 @@ class Router:
             await self.turn()
         await self.drain()
 
+    def take_files(self, changed: Changed) -> None:
+        """What was read again from the files; the next turn, which this wakes, takes it."""
+        self._fresh.append(changed)
+        self._bus.inbox.arrived.set()
+
     async def turn(self) -> None:
         """One turn over everything that has arrived."""
         self._desk.hands.begin_turn()
+        clock = self._desk.clock
+        self._desk.fleet.utc_ahead = clock.utc_us() / MICROSECONDS - clock.monotonic()
         steps = await self._inputs()
         if not self._leaving:
             steps += self._binder.expire()
             steps += self._binder.bind()
             steps += self._lanes.spill()
-        await self._carry_out(steps)
+        await self._carry_out([*self._judge.tell(), *steps])
 
     async def drain(self) -> None:
         """Stop taking; hand back what waits; wait for outcomes until the grace period ends."""
@@ -130,9 +147,11 @@ class Router:
         arrived.clear()
 
     def _patience(self) -> float:
-        if self._desk.hands.waiting:
-            return 0.1
-        return max(0.01, min(TICK_S, self._bucket.seconds_to_next(self._desk.clock.monotonic()) or TICK_S))
+        now = self._desk.clock.monotonic()
+        waits = bool(self._desk.hands.waiting)
+        longest = WAITING_S if waits else self._bucket.seconds_to_next(now) or TICK_S
+        by_rate = self._desk.fleet.next_by_rate(now) if waits or any(self._lanes.depths.values()) else None
+        return max(SHORTEST_S, min(TICK_S, longest, TICK_S if by_rate is None else by_rate))
 
     # -- what comes in
 
@@ -141,7 +160,11 @@ class Router:
         await self._trust_what_waits()
         self._offer_again()
         announced = inbox.take("router")
+        fresh, self._fresh = self._fresh, []
+        for changed in fresh:
+            await self._hear(reread(changed, self._desk, self.watch))
         await self._hear(self.watch.take(announced))
+        self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
         await self._bus.ack(announced)
         outcomes = [*self._arrived("outcomes"), *self._stood_in()]
         tasks, others = _sort(self._arrived("returns"))
@@ -217,6 +240,18 @@ class Router:
             got, left = await self._bus.get(desk.names.lane(capability), min(free, LANE_BATCH))
             self._lanes.depths[capability] = left
             steps += await self._admission.returned(got, from_lane=True)
+        return [*steps, *await self._from_withdrawn_lanes()]
+
+    async def _from_withdrawn_lanes(self) -> list[Step]:
+        """What waits for a capability that nobody offers any more would wait for ever: it is looked at once more."""
+        steps: list[Step] = []
+        self._withdrawn.difference_update(self._desk.fleet.by_capability)
+        for capability in sorted(self._withdrawn):
+            got, _ = await self._bus.get(self._desk.names.lane(capability), LANE_BATCH)
+            steps += await self._admission.returned(got, from_lane=True)
+            if not got:
+                self._withdrawn.discard(capability)
+                self._lanes.depths.pop(capability, None)
         return steps
 
     def _offer_again(self) -> None:
@@ -259,10 +294,10 @@ class Router:
 
     def _unable(self, agent: Agent) -> bool:
         """Nobody will take what waits in its queue. Half-open is not open: what waits there is the probe."""
-        return agent.roster.state() is PresenceState.DEAD or agent.breaker.state is BreakerState.OPEN
+        return agent.roster.state() in (PresenceState.DEAD, PresenceState.STALLED) or agent.breaker.shut
 
     async def _take_back_from(self, agent_id: str) -> list[Step]:
-        """The queued backlog of an agent that died or is broken is routed again, by its owner."""
+        """The queued backlog of an agent that died, stalled or is broken is routed again, by its owner."""
         agent = self._desk.fleet.agents.get(agent_id)
         if agent is None or not self._unable(agent):
             return []
@@ -319,6 +354,7 @@ class Router:
         for router_id in sorted(news.routers):
             await self._stand_by(router_id)
         self._take_back |= news.gone
+        self._withdrawn |= news.withdrawn
         await self._bus.publish(news.questions)
         if news.probes:
             results = await self._bus.publish([message for _, message in news.probes])

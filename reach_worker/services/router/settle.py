@@ -149,6 +149,9 @@ class Settlement:
     ) -> Step | None:
         hands = self._desk.hands
         dispatch_id, task_id = told.dispatch.dispatch_id, told.dispatch.envelope.task_id
+        recalled = hands.recall(told.delivery, task_id) if told.delivery is not None else None
+        if recalled is not None and told.delivery is not None:
+            return self._binder.place(recalled.admitted, told.delivery, rows=recalled.rows)
         again = self._sent_again(told)
         if again is not None:
             return again
@@ -161,14 +164,26 @@ class Settlement:
             return self._act(told, flight, known)
         if flight is not None:
             self._dispatcher.release(flight.dispatch)
-        if told.outcome.outcome is OutcomeClass.SUCCEEDED and ended is not None and ended.outcome_unknown:
-            return self._resolved(told, why)
-        return self._stale(told, why)
+        return self._too_late(told, why, ended)
+
+    def _too_late(self, told: Told, why: str, task: KnownTask | None) -> Step:
+        """An outcome that is not of the current dispatch: recorded, and but for two cases that is all."""
+        hands, envelope, delivery = self._desk.hands, told.dispatch.envelope, told.delivery
+        in_hand = envelope.task_id in hands.by_task or envelope.task_id in hands.waiting
+        if delivery is not None and not in_hand:
+            in_doubt = self._dispatcher.in_doubt(envelope, delivery, task)
+            if in_doubt is not None:
+                return in_doubt
+        well = told.outcome.outcome is OutcomeClass.SUCCEEDED and envelope.task_id not in hands.closing
+        unknown = task is not None and task.outcome_unknown
+        return self._resolved(told, why) if well and unknown else self._stale(told, why)
 
     def _sent_again(self, told: Told) -> Step | None:
         """An outcome led to another dispatch, came again, and nobody knows whether that dispatch was sent."""
         other = self._desk.hands.of_task(told.dispatch.envelope.task_id)
-        if other is None or told.delivery is None or not other.uncertain:
+        if other is None or told.delivery is None:
+            return None
+        if not (other.uncertain or (other.admitted is None and told.delivery.redelivered)):
             return None
         if other.dispatch.dispatch_id == told.dispatch.dispatch_id:
             return None

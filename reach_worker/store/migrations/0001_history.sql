@@ -132,6 +132,16 @@ CREATE TABLE lost_answers (
     PRIMARY KEY (task_id, reply_to, at)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE feedback (
+    task_id      TEXT    NOT NULL,
+    agent_id     TEXT    NOT NULL,
+    capability   TEXT    NOT NULL,
+    verdict      TEXT    NOT NULL,
+    better_agent TEXT,
+    at           INTEGER NOT NULL,
+    PRIMARY KEY (task_id, agent_id, at)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE breaker_moves (
     at       INTEGER NOT NULL,
     agent_id TEXT    NOT NULL,
@@ -162,6 +172,12 @@ CREATE TABLE success (
     fast_good       REAL    NOT NULL,
     fast_tries      REAL    NOT NULL,
     fast_at         INTEGER NOT NULL,
+    recent_good     REAL    NOT NULL,
+    recent_tries    REAL    NOT NULL,
+    recent_at       INTEGER NOT NULL,
+    week_good       REAL    NOT NULL,
+    week_tries      REAL    NOT NULL,
+    week_at         INTEGER NOT NULL,
     rejection_good  REAL    NOT NULL,
     rejection_tries REAL    NOT NULL,
     rejection_at    INTEGER NOT NULL,

@@ -1,0 +1,212 @@
+"""Whatever happens in whatever order: every accepted task has exactly one end, or is still somewhere on the broker."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reach_worker.core.backoff import RetryPolicy
+from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.duplicates import TaskState
+from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.testing import Fate, Moment
+from tests.services.scripted import Reply, ScriptedAgent, succeed
+from tests.services.stage import Stage, die, rules
+
+RETRIES = 2
+TASKS = [f"t{number}" for number in range(6)]
+RESOLVED = [
+    (TaskState.DEAD_LETTER, DeadLetterReason.OUTCOME_UNKNOWN),
+    (TaskState.SUCCEEDED, None),
+]
+KINDS = [kind for kind in OutcomeClass if kind is not OutcomeClass.CANCELLED]
+
+
+@dataclass(frozen=True)
+class Publish:
+    """A caller publishes one of a few tasks, perhaps for the second time."""
+
+    task_id: str
+    capability: str
+    deadline_ms: int | None
+
+    async def happen(self, play: "Play") -> None:
+        extra = {} if self.deadline_ms is None else {"deadline_ms": self.deadline_ms}
+        capability = play.capabilities.setdefault(self.task_id, self.capability)
+        play.stage.publish(self.task_id, capability, **extra)
+        play.published.add(self.task_id)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An agent ends something that it has, perhaps saying so twice, perhaps without the acknowledgement."""
+
+    kind: OutcomeClass
+    started: bool
+    twice: bool
+    unacknowledged: bool
+
+    async def happen(self, play: "Play") -> None:
+        agent = next((agent for agent in play.agents if agent.held), None)
+        if agent is None:
+            return
+        work, reply = agent.held[0], Reply(self.kind, started=self.started, retry_after_ms=1000)
+        if self.started and work.dispatch.envelope.side_effects:
+            await agent.say_started(work)
+        if self.twice or self.unacknowledged:
+            await agent.send_outcome(work, reply)
+        if not self.unacknowledged:
+            await agent.end(work, reply)
+
+
+@dataclass(frozen=True)
+class SessionLost:
+    """The router's session ends: now, or in the middle of what it does next."""
+
+    moment: Moment | None
+
+    async def happen(self, play: "Play") -> None:
+        bus = play.stage.r1.bus
+        if self.moment is None:
+            bus.end_session()
+        else:
+            bus.once(self.moment, bus.end_session)
+
+
+@dataclass(frozen=True)
+class RouterKilled:
+    """The router's process dies in the middle of what it does next; another one starts over the same store."""
+
+    moment: Moment
+
+    async def happen(self, play: "Play") -> None:
+        play.stage.r1.bus.once(self.moment, die)
+
+
+@dataclass(frozen=True)
+class Mishap:
+    """One of the next messages that the router sends meets a fate."""
+
+    skip: int
+    fate: Fate
+
+    async def happen(self, play: "Play") -> None:
+        play.stage.r1.bus.fail_next(*[Fate.CONFIRMED] * self.skip, self.fate)
+
+
+@dataclass(frozen=True)
+class AgentKilled:
+    """An agent's process dies, and comes back at once or later."""
+
+    index: int
+    back: bool
+
+    async def happen(self, play: "Play") -> None:
+        agent = play.agents[self.index]
+        agent.die()
+        if self.back:
+            await agent.start()
+
+
+@dataclass(frozen=True)
+class StoreAway:
+    """The store goes, or comes back."""
+
+    away: bool
+
+    async def happen(self, play: "Play") -> None:
+        play.stage.store.away = self.away
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Everybody does what there is to do, and time passes."""
+
+    seconds: float
+
+    async def happen(self, play: "Play") -> None:
+        await play.stage.pass_time(self.seconds, step=1.0)
+
+
+Event = Publish | Outcome | SessionLost | RouterKilled | Mishap | AgentKilled | StoreAway | Turn
+
+EVENTS: st.SearchStrategy[Event] = st.one_of(
+    st.builds(
+        Publish,
+        st.sampled_from(TASKS),
+        st.sampled_from(["text.one", "text.both", "text.effects", "text.nobody"]),
+        st.sampled_from([None, None, None, 4_000]),
+    ),
+    st.builds(Outcome, st.sampled_from(KINDS), st.booleans(), st.booleans(), st.booleans()),
+    st.builds(SessionLost, st.sampled_from([None, *Moment])),
+    st.builds(RouterKilled, st.sampled_from(Moment)),
+    st.builds(Mishap, st.integers(0, 2), st.sampled_from([Fate.LOST, Fate.STORED, Fate.REFUSED])),
+    st.builds(AgentKilled, st.integers(0, 2), st.booleans()),
+    st.builds(StoreAway, st.booleans()),
+    st.builds(Turn, st.sampled_from([0.5, 1.0, 4.0, 12.0, 35.0])),
+)
+
+
+@dataclass
+class Play:
+    """One run of events, and what has to be true after it."""
+
+    stage: Stage = field(
+        default_factory=lambda: Stage(
+            policies=rules(retry=RetryPolicy(max_retries=RETRIES)),
+            breaker=BreakerPolicy(streak=4, open_s=10.0),
+        )
+    )
+    published: set[str] = field(default_factory=set)
+    capabilities: dict[str, str] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+
+    @property
+    def agents(self) -> list[ScriptedAgent]:
+        return self.stage.agents
+
+    async def run(self, events: Sequence[Event]) -> None:
+        stage = self.stage
+        await stage.router()
+        await stage.agent("a", "text.one", "text.both", slots=2, script=lambda _: None)
+        await stage.agent("b", "text.both", slots=1, script=lambda _: None)
+        await stage.agent("c", "text.effects", script=lambda _: None, capability_side_effects=True)
+        self.events = events
+        for event in events:
+            await event.happen(self)
+            await stage.settle(rounds=2)
+        await self.come_to_rest()
+
+    async def come_to_rest(self) -> None:
+        """The troubles are over: everybody is well, and does everything."""
+        self.stage.store.away = False
+        for agent in self.agents:
+            agent.script = succeed
+            if not agent.alive:
+                await agent.start()
+        await self.stage.come_to_rest()
+
+    def check(self) -> None:
+        stage = self.stage
+        blind = StoreAway(away=True) in self.events and any(isinstance(e, RouterKilled) for e in self.events)
+        parked = Counter(d.headers["x-reach-task"] for d in stage.broker.messages(stage.names.unmatched))
+        for task_id in self.published:
+            ends = stage.ends(task_id)
+            assert ends or parked[task_id], f"{task_id} is lost"
+            for life in {end.life for end in ends}:
+                states = [(end.state, end.reason) for end in ends if end.life == life]
+                assert blind or len(states) == 1 or states == RESOLVED, f"{task_id} ended as {states}"
+        for letter in stage.letters():
+            assert letter.envelope.retries_spent <= RETRIES + 1
+        assert stage.at_rest(), (stage.ready(), stage.unacknowledged(), stage.r1.leases)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(EVENTS, min_size=3, max_size=25))
+def test_nothing_is_lost_and_nothing_ends_twice(events: list[Event]) -> None:
+    play = Play()
+    asyncio.run(play.run(events))
+    play.check()
