@@ -106,7 +106,9 @@ async def run_router(settings: Settings, sources: Sources | None = None) -> int:
         bus.on_session = router.watch.session_began
         manifests = [*await _remembered(store, files.tags), *files.manifests]
         with stop_on_signals(router.stop_asked):
-            async with bus.running():
+            async with unless_stopped(bus.running(), router.stop_asked) as up:
+                if up is None:
+                    return 0
                 await router.begin(manifests)
                 log.info("router %s is up, broker %s", router_id, bus.server_version)
                 async with beside(_reload(sources, files, router, clock).run()):
@@ -262,7 +264,9 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     )
     worker = Worker(agent, instance_id, names, policy, bus, clock)
     with stop_on_signals(worker.stop_asked):
-        async with bus.running():
+        async with unless_stopped(bus.running(), worker.stop_asked) as up:
+            if up is None:
+                return 0
             log.info("agent %s instance %s is up, broker %s", manifest.id, instance_id, bus.server_version)
             await worker.run()
     if worker.left_behind:

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 LONG_ENOUGH_S = 30.0
 """A session that lived so long ends by accident; shorter ones slow the next start down."""
 
+LONGEST_PAUSE_S = 5.0
+"""Between attempts to connect: all are back well before anybody who is not would be suspected (9 s)."""
+
 
 @dataclass(frozen=True, slots=True)
 class BusSettings:
@@ -237,7 +240,7 @@ class RabbitBus:
         """A new session, however long it takes. ``patient``: also through refusals that were not there at the start."""
         waits_for = OutsideWorld if patient else BrokerUnavailable
         attempts = AsyncRetrying(
-            wait=wait_random_exponential(multiplier=0.2, max=10),
+            wait=wait_random_exponential(multiplier=0.2, max=LONGEST_PAUSE_S),
             retry=retry_if_exception_type(waits_for),
             sleep=self._clock.sleep,
             before_sleep=self._tell,

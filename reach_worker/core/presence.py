@@ -12,7 +12,8 @@ Transitions (state, what happened → state, what to do)::
     SUSPECT  heard                                   → ACTIVE (STALLED if it was that, and nothing was done since)
     SUSPECT  still silent, one heartbeat period on   → SUSPECT, probe again
     SUSPECT  so for dead_s, still silent             → DEAD      (every probe since went unanswered)
-    SUSPECT  probe unroutable                        → DEAD      (its private queue is gone, so its connection is)
+    SUSPECT  probe unroutable                        → DEAD      (its private queue is gone, so its connection is;
+                                                                  not a queue from before the router's own session)
     DEAD     heard                                   → ACTIVE
     any      said goodbye                            → DEAD
 
@@ -84,7 +85,8 @@ class Instance:
     """One running process of an agent, as the router sees it.
 
     ``progress_at``: when it last had completed something, or had nothing to do. ``paused``: it was told to stop
-    consuming, and not yet to go on; ``told_at``: when.
+    consuming, and not yet to go on; ``told_at``: when. ``mailbox_known``: it named its private queue in the broker
+    session that is alive now; those of earlier ones may be gone while it lives.
     """
 
     agent_id: str
@@ -97,6 +99,13 @@ class Instance:
     progress_at: float = 0.0
     paused: bool = False
     told_at: float = 0.0
+    mailbox_known: bool = True
+
+    def session_began(self, now: float) -> None:
+        """The router's own session is new: silence from before says nothing, nor does a queue from before."""
+        self.heard_at = max(self.heard_at, now)
+        self.progress_at = max(self.progress_at, now)
+        self.mailbox_known = False
 
     def heard(self, beat: Heartbeat, now: float) -> bool:
         """Take a heartbeat; returns whether the state changed."""
@@ -105,6 +114,7 @@ class Instance:
         if progress:
             self.progress_at = now
         self.heard_at = now
+        self.mailbox_known = True
         self.beat = beat
         alive = PresenceState.STALLED if self.paused and not progress else PresenceState.ACTIVE
         self.state = PresenceState.DEAD if beat.stopping else alive
@@ -124,7 +134,7 @@ class Instance:
 
     def probe_unroutable(self) -> bool:
         """Its private queue is gone; returns whether that made it dead."""
-        if self.state is not PresenceState.SUSPECT:
+        if self.state is not PresenceState.SUSPECT or not self.mailbox_known:
             return False
         self.state = PresenceState.DEAD
         return True

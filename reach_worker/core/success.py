@@ -161,9 +161,11 @@ class Track:
 
 
 AGENT_MASS: Final = 5.0
-"""An agent's overall rate weighs as much as so many attempts where a capability's own record is thin."""
+"""An agent's rate on its other capabilities weighs as much as so many attempts."""
 EVEN: Final = (1.0, 1.0)
 """Beta(1, 1): nothing known, every rate equally likely."""
+LEAST_ELSEWHERE: Final = 0.5
+"""Effective tries elsewhere below which an agent has no rate there: what is left of old ones, or of rounding."""
 SHRINK_MASS: Final = 5.0
 """The fast rate is drawn to the slow one as if by so many attempts."""
 
@@ -201,13 +203,15 @@ class TrackRecord:
     def belief(self, agent_id: str, capability: str, now: float) -> Belief:
         """The belief in the agent's success on the capability at ``now`` (UTC seconds).
 
-        Posterior of a Beta prior (conjugate to Bernoulli trials): the agent's overall rate with mass 5 where it
-        has one, else Beta(1, 1), so no record is 0.5. The mean is the lower of two: the slow one, and the fast
-        one shrunk to the slow one with mass 5. The deviation is the slow posterior's, √(m (1 − m) / (n + 1)).
+        Posterior of a Beta prior (conjugate to Bernoulli trials): the agent's rate on its other capabilities
+        with mass 5 where it has one, else Beta(1, 1), so no record is 0.5. Its own tries are not in their own
+        prior: counted twice, one failure would leave an agent at 0 for good, and one success at 1. The mean is
+        the lower of two: the slow one, and the fast one shrunk to the slow one with mass 5. The deviation is
+        the slow posterior's, √(m (1 − m) / (n + 1)).
         """
-        good, bad = self._prior(agent_id)
         track = self.of(agent_id, capability)
         slow_good, slow_tries = (0.0, 0.0) if track is None else track.slow.counts(now)
+        good, bad = self._prior(agent_id, slow_good, slow_tries, now)
         mass = good + bad + slow_tries
         slow = (good + slow_good) / mass
         mean = slow
@@ -216,10 +220,17 @@ class TrackRecord:
             mean = min(slow, (fast_good + SHRINK_MASS * slow) / (fast_tries + SHRINK_MASS))
         return Belief(mean, math.sqrt(slow * (1.0 - slow) / (mass + 1.0)))
 
-    def _prior(self, agent_id: str) -> tuple[float, float]:
+    def _prior(self, agent_id: str, own_good: float, own_tries: float, now: float) -> tuple[float, float]:
+        """Successes and failures that count as if seen: the agent's on other capabilities, itself on an even prior."""
         overall = self.overall.get(agent_id)
-        rate = None if overall is None else overall.rate()
-        return EVEN if rate is None else (AGENT_MASS * rate, AGENT_MASS * (1.0 - rate))
+        if overall is None:
+            return EVEN
+        good, tries = overall.counts(now)
+        good, tries = max(0.0, good - own_good), max(0.0, tries - own_tries)
+        if tries < LEAST_ELSEWHERE:
+            return EVEN
+        rate = (min(good, tries) + EVEN[0]) / (tries + EVEN[0] + EVEN[1])
+        return AGENT_MASS * rate, AGENT_MASS * (1.0 - rate)
 
     def _overall(self, agent_id: str) -> DecayedCount:
         if agent_id not in self.overall:

@@ -72,8 +72,7 @@ class FleetWatch:
         self._beaten = float("-inf")
         for agent in self._fleet.agents.values():
             for instance in agent.roster.instances.values():
-                instance.heard_at = max(instance.heard_at, now)
-                instance.progress_at = max(instance.progress_at, now)
+                instance.session_began(now)
 
     def settled(self) -> bool:
         """It is known who is there: two heartbeat periods have passed, or every known agent has answered."""

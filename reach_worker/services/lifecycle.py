@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 LEFT_AT_ONCE: Final = 130
 
@@ -45,3 +46,33 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def unless_stopped(manager: AbstractAsyncContextManager[T], stop: asyncio.Event) -> AsyncIterator[T | None]:
+    """Enter the manager; ``None`` where ``stop`` was set before that was done: it may wait for ever for a broker."""
+    async with AsyncExitStack() as stack:
+        yield await _unless_stopped(stack, manager, stop)
+
+
+async def _unless_stopped(
+    stack: AsyncExitStack, manager: AbstractAsyncContextManager[T], stop: asyncio.Event
+) -> T | None:
+    task = asyncio.current_task()
+    entering = True
+
+    def end(_stopped: asyncio.Future[bool]) -> None:
+        if entering and task is not None:
+            task.cancel()
+
+    stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
+    stopped.add_done_callback(end)
+    try:
+        return await stack.enter_async_context(manager)
+    except asyncio.CancelledError:
+        if task is None or not stop.is_set() or task.uncancel():
+            raise
+        return None
+    finally:
+        entering = False
+        stopped.cancel()

@@ -18,8 +18,9 @@ confirms, prefetch, redelivery, delivery limits, expiration and the retry ladder
 """
 
 from reach_worker.testing.broker import MemoryBroker
-from reach_worker.testing.bus import Fate, MemoryBus, Moment
+from reach_worker.testing.bus import MemoryBus
 from reach_worker.testing.clock import SteppedClock
+from reach_worker.testing.faults import Fate, Moment
 from reach_worker.testing.queue import MemoryQueue, QueueRules
 
 __all__ = ["Fate", "MemoryBroker", "MemoryBus", "MemoryQueue", "Moment", "QueueRules", "SteppedClock"]

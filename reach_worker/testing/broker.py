@@ -83,8 +83,8 @@ class MemoryBroker:
     # -- for buses
 
     def declare(self, name: str) -> MemoryQueue:
-        """Make sure that a lane, an agent's or a router's queue exists. ``ValueError`` for any other that does not."""
-        return self.queues.get(name) or self._add(name, self._rules_of(name))
+        """Make sure that a lane, an agent's or a router's queue exists. ``ValueError`` for any other."""
+        return self._add(name, self._rules_of(name))
 
     def bind(self, exchange: str, routing_key: str, queue: str) -> None:
         """Let a queue have what an exchange gets under a routing key, which may hold ``*`` and ``#``."""

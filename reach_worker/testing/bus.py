@@ -1,124 +1,29 @@
 """A connection to the broker in memory, with every fault that a real one has at the push of a button."""
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Self
 
 from reach_worker.core.message import Delivery, Message
 from reach_worker.errors import BrokerUnavailable
 from reach_worker.ports import Sent
 from reach_worker.testing.broker import MemoryBroker
+from reach_worker.testing.faults import Fate, Faults, Moment
 from reach_worker.testing.queue import Consumer, Stored
-
-if TYPE_CHECKING:
-    from reach_worker.core.names import Names
-
-HEADER_LIMIT: Final = 64 * 1024
-LONG: Final = range(-(2**63), 2**63)
-
-
-class Fate(Enum):
-    """What becomes of a message that is published. ``LOST`` and ``STORED`` look the same from outside: uncertain."""
-
-    CONFIRMED = Sent.CONFIRMED
-    UNROUTABLE = Sent.UNROUTABLE
-    REFUSED = Sent.REFUSED
-    LOST = "lost"
-    STORED = "stored"
-
-
-class Moment(Enum):
-    """When something may be made to happen."""
-
-    BEFORE_PUBLISH = "before_publish"
-    AFTER_PUBLISH = "after_publish"
-    BEFORE_ACK = "before_ack"
-
-
-@dataclass(slots=True)
-class MemoryInbox:
-    """What has arrived, by subscription."""
-
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
-
-    def put(self, name: str, delivery: Delivery) -> None:
-        """Add a delivery."""
-        self.waiting.setdefault(name, deque()).append(delivery)
-        self.arrived.set()
-
-    def take(self, name: str, limit: int | None = None) -> list[Delivery]:
-        """Take what there is of one subscription, oldest first."""
-        queue = self.waiting.get(name, deque())
-        count = len(queue) if limit is None else min(limit, len(queue))
-        return [queue.popleft() for _ in range(count)]
-
-
-@dataclass(slots=True)
-class Subscription:
-    """A wish to consume a queue, over all sessions. ``queue`` ``None``: a private mailbox."""
-
-    name: str
-    queue: str | None
-    prefetch: int
-    bindings: tuple[tuple[str, str], ...] = ()
-    mailbox_prefix: str = ""
-    wanted: bool = True
-    at_once: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Receipt:
-    """What a delivery can be acknowledged with, in the session that it came by."""
-
-    session: "Session"
-    queue: str
-    stored: Stored
-    consuming: "Consuming | None"
-    consumer: Consumer | None
-
-
-@dataclass(eq=False, slots=True)
-class Consuming:
-    """One subscription in one session. Until it is trusted it takes one message at a time."""
-
-    subscription: Subscription
-    queue: str
-    trusted: bool
-    consumer: Consumer | None = None
-
-    def to_renew(self) -> bool:
-        """Another prefetch is wanted, and as many are held as may be: consuming anew costs no delivery."""
-        consumer = self.consumer
-        if consumer is None or consumer.prefetch == self.subscription.prefetch:
-            return False
-        return self.trusted and consumer.unacked >= consumer.prefetch
-
-
-@dataclass(eq=False, slots=True)
-class Session:
-    """One life of the connection."""
-
-    mailbox: str = ""
-    consuming: dict[str, Consuming] = field(default_factory=dict)
-    unacked: dict[int, Receipt] = field(default_factory=dict)
-    private: list[str] = field(default_factory=list)
+from reach_worker.testing.session import Consuming, MemoryInbox, Receipt, Session, Subscription
+from reach_worker.testing.wire import sendable
 
 
 class MemoryBus:
     """One client of a :class:`MemoryBroker`; the ``ConsumingBus`` port.
 
-    ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until that is acknowledged, or
-    called harmless by :meth:`trust`. ``journal`` tells in order what it did: ``("publish", routing key)``,
-    ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
+    ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until that is
+    acknowledged, or called harmless by :meth:`trust`. ``journal`` tells in order what the bus did:
+    ``("publish", routing key)``, ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
     """
 
     def __init__(self, broker: MemoryBroker, *, slow_start: bool = True) -> None:
-        self.names: Names = broker.names
+        self.names = broker.names
         self.inbox = MemoryInbox()
         self.sessions = 0
         self.on_session: Callable[[], None] = lambda: None
@@ -127,8 +32,7 @@ class MemoryBus:
         self._slow_start = slow_start
         self._subscriptions: dict[str, Subscription] = {}
         self._session: Session | None = None
-        self._fates: list[tuple[str, Fate]] = []
-        self._actions: list[tuple[Moment, Callable[[], None]]] = []
+        self._faults = Faults()
 
     # -- what is consumed
 
@@ -199,11 +103,11 @@ class MemoryBus:
         ``to``: only messages whose routing key contains this. After an uncertain result the session ends, as on
         RabbitMQ, where it means that the connection is stuck.
         """
-        self._fates += [(to, fate) for fate in fates]
+        self._faults.fates += [(to, fate) for fate in fates]
 
     def once(self, moment: Moment, action: Callable[[], None]) -> None:
         """Do something at the next such moment, once: ``bus.once(Moment.BEFORE_ACK, bus.end_session)`` loses an ack."""
-        self._actions.append((moment, action))
+        self._faults.actions.append((moment, action))
 
     # -- the port
 
@@ -211,12 +115,12 @@ class MemoryBus:
         """Send all; ``REFUSED`` while there is no session."""
         session = self._session
         if messages:
-            self._reach(Moment.BEFORE_PUBLISH)
+            self._faults.reach(Moment.BEFORE_PUBLISH)
         if session is None or session is not self._session:
             return [Sent.REFUSED] * len(messages)
         results = [self._publish(message) for message in messages]
         if messages:
-            self._reach(Moment.AFTER_PUBLISH)
+            self._faults.reach(Moment.AFTER_PUBLISH)
         if Sent.UNCERTAIN in results and session is self._session:
             self.end_session()
         return results
@@ -224,7 +128,7 @@ class MemoryBus:
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge; those of an earlier session are let go."""
         if deliveries:
-            self._reach(Moment.BEFORE_ACK)
+            self._faults.reach(Moment.BEFORE_ACK)
         for delivery in deliveries:
             if self.current(delivery) and isinstance(delivery.receipt, Receipt):
                 self._ack(delivery.receipt)
@@ -312,8 +216,8 @@ class MemoryBus:
 
     def _publish(self, message: Message) -> Sent:
         self.journal.append(("publish", message.routing_key))
-        fate = self._fate(message)
-        if not _sendable(message.headers):
+        fate = self._faults.fate_of(message)
+        if not sendable(message.headers):
             return Sent.REFUSED
         if fate in (Fate.REFUSED, Fate.UNROUTABLE):
             return Sent(fate.value)
@@ -323,19 +227,6 @@ class MemoryBus:
         if routed is None or fate is Fate.STORED:
             return Sent.UNCERTAIN
         return Sent.CONFIRMED if routed or not message.mandatory else Sent.UNROUTABLE
-
-    def _fate(self, message: Message) -> Fate:
-        for index, (to, fate) in enumerate(self._fates):
-            if to in message.routing_key:
-                del self._fates[index]
-                return fate
-        return Fate.CONFIRMED
-
-    def _reach(self, moment: Moment) -> None:
-        due = [action for when, action in self._actions if when is moment]
-        self._actions = [(when, action) for when, action in self._actions if when is not moment]
-        for action in due:
-            action()
 
     def _begin(self, session: Session, subscription: Subscription) -> None:
         queue = subscription.queue
@@ -393,17 +284,3 @@ class MemoryBus:
             self._start(receipt.session, consuming)
         if receipt.queue in self._broker.queues:
             self._broker.pump(self._broker.queues[receipt.queue])
-
-
-def _sendable(headers: Any) -> bool:
-    """Whether AMQP can carry these headers, and the broker would not close the connection for their size."""
-    size = sum(
-        len(name) + 6 + (len(value.encode()) if isinstance(value, str) else 9)
-        for name, value in headers.items()
-    )
-    return size <= HEADER_LIMIT and all(
-        isinstance(value, str | bool | float | bytes | None)
-        or (isinstance(value, int) and value in LONG)
-        or isinstance(value, list | dict)
-        for value in headers.values()
-    )

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import pytest
 import uvloop
@@ -15,10 +16,20 @@ from reach_worker.core.names import Names
 from tests.bus.private_node import Node, private_node
 from tests.bus.wire import Wire, shared_broker
 
+HERE: Final = Path(__file__).parent
+NOTHING: Final = Topology((), (), ())
+
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], Any]]:
     """The loop that the package runs on: its transports end in other ways than asyncio's."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On that loop a signal cannot end a test that hangs."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(60, method="thread"))
 
 
 class Impatient(SystemClock):
@@ -60,7 +71,7 @@ async def names(wire: Wire, prefix: str) -> AsyncIterator[Names]:
 
 @pytest.fixture
 def make_bus(prefix: str) -> MakeBus:
-    def make(*urls: str, wanted: Topology = Topology((), (), ()), **settings: Any) -> RabbitBus:
+    def make(*urls: str, wanted: Topology = NOTHING, **settings: Any) -> RabbitBus:
         made = BusSettings(urls=urls or (shared_broker(),), name="test", prefix=prefix, **settings)
         return RabbitBus(made, Impatient(), wanted)
 

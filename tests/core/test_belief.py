@@ -37,16 +37,15 @@ def test_a_track_of_which_nothing_ended_is_a_half() -> None:
 @pytest.mark.parametrize(
     ("tries", "mean", "mass"),
     [
-        # only elsewhere, 3 of 4: the prior alone
-        ([("a", "y", 3, 4)], 0.75, 5),
-        ([("a", "y", 40, 40)], 1.0, 5),
-        ([("a", "y", 0, 40)], 0.0, 5),
-        # here 2 of 2, elsewhere 1 of 6: 3/8 overall, (5 · 3/8 + 2) / 7
-        ([("a", "x", 2, 2), ("a", "y", 1, 6)], 3.875 / 7, 7),
-        # here alone: its own rate is the overall one
-        ([("a", "x", 3, 4)], 0.75, 9),
-        ([("a", "x", 1, 1)], 1.0, 6),
-        ([("a", "x", 0, 1)], 0.0, 6),
+        # only elsewhere, 3 of 4 and an even prior: 4/6
+        ([("a", "y", 3, 4)], 4 / 6, 5),
+        ([("a", "y", 40, 40)], 41 / 42, 5),
+        ([("a", "y", 0, 40)], 1 / 42, 5),
+        # here 2 of 2, elsewhere 1 of 6: (5 · 2/8 + 2) / 7
+        ([("a", "x", 2, 2), ("a", "y", 1, 6)], 3.25 / 7, 7),
+        # here alone: an even prior, so one try proves nothing
+        ([("a", "x", 3, 4)], 4 / 6, 6),
+        ([("a", "x", 1, 1)], 2 / 3, 3),
         # others do not count
         ([("b", "x", 9, 9), ("b", "y", 9, 9)], 0.5, 2),
     ],
@@ -60,11 +59,20 @@ def test_the_agents_other_work_weighs_as_much_as_five_attempts(
     assert belief.deviation == pytest.approx(math.sqrt(mean * (1 - mean) / (mass + 1)))
 
 
+def test_one_failure_does_not_condemn_and_one_success_does_not_canonise() -> None:
+    """Slow: 1 of 3. Fast: (0 + 5 · 1/3) / 6. An agent whose first attempt failed is still worth exploring."""
+    failed, succeeded = (record_of(("a", "x", right, 1)).belief("a", "x", NOW) for right in (0, 1))
+
+    assert failed.mean == pytest.approx(5 / 18)
+    assert failed.upper(1.5) > 0.6
+    assert succeeded.mean == pytest.approx(2 / 3)
+
+
 def test_a_bad_minute_counts_though_the_half_hour_was_good() -> None:
     """30 right ten minutes ago, 5 wrong now.
 
-    Slow: 30 · 2^(−1/3) = 23.811 of 28.811, rate 0.826, with mass 5 the same. Fast: 30 · 2^(−10) = 0.0293 of 5.0293,
-    shrunk: (0.0293 + 5 · 0.826456) / 10.0293 = 0.414939.
+    Slow: 30 · 2^(−1/3) = 23.811 of 28.811, and an even prior: 24.811 / 30.811 = 0.805265. Fast: 30 · 2^(−10) = 0.0293 of
+    5.0293, shrunk: (0.0293 + 5 · 0.805265) / 10.0293 = 0.404375.
     """
     record = record_of(("a", "x", 30, 30), ago=600.0)
     for _ in range(5):
@@ -72,12 +80,12 @@ def test_a_bad_minute_counts_though_the_half_hour_was_good() -> None:
     belief = record.belief("a", "x", NOW)
 
     good = 30 * 2 ** (-1 / 3)
-    slow = good / (good + 5)
+    slow = (good + 1) / (good + 5 + 2)
     fast = 30 * 2**-10
-    assert slow == pytest.approx(0.826456, abs=1e-6)
+    assert slow == pytest.approx(0.805265, abs=1e-5)
     assert belief.mean == pytest.approx((fast + 5 * slow) / (fast + 5 + 5))
-    assert belief.mean == pytest.approx(0.414939, abs=1e-5)
-    assert belief.deviation == pytest.approx(math.sqrt(slow * (1 - slow) / (5 + good + 5 + 1)))
+    assert belief.mean == pytest.approx(0.404375, abs=1e-5)
+    assert belief.deviation == pytest.approx(math.sqrt(slow * (1 - slow) / (2 + good + 5 + 1)))
 
 
 def test_a_good_minute_does_not_hide_a_bad_half_hour() -> None:
@@ -87,17 +95,18 @@ def test_a_good_minute_does_not_hide_a_bad_half_hour() -> None:
         record.touch("a", "x").ended(NOW, good=True, seconds=None)
     bad = 30 * 2 ** (-1 / 3)
 
-    assert record.belief("a", "x", NOW).mean == pytest.approx(5 / (bad + 5))
+    assert record.belief("a", "x", NOW).mean == pytest.approx(6 / (bad + 5 + 2))
 
 
-def test_time_widens_the_belief_and_leaves_its_mean() -> None:
+def test_time_widens_the_belief_and_draws_it_to_a_half() -> None:
+    """8 of 10, halved twice in an hour: (8 + 1) / 12, (2 + 1) / 4.5, and after a day as good as nothing."""
     record = record_of(("a", "x", 8, 10))
     means = [record.belief("a", "x", NOW + hours * 3600).mean for hours in (0, 1, 24)]
     deviations = [record.belief("a", "x", NOW + hours * 3600).deviation for hours in (0, 1, 24)]
 
-    assert means == pytest.approx([0.8, 0.8, 0.8])
+    assert means == pytest.approx([0.75, 2 / 3, 0.5])
     assert deviations == pytest.approx(
-        [math.sqrt(0.16 / 16), math.sqrt(0.16 / 8.5), math.sqrt(0.16 / (6 + 10 * 2**-48))]
+        [math.sqrt(0.75 * 0.25 / 13), math.sqrt(2 / 9 / 5.5), math.sqrt(0.25 / 3)]
     )
 
 
@@ -166,7 +175,7 @@ def test_tracks_from_the_store_share_the_overall_count() -> None:
     assert one.overall is other.overall is record.overall["a"]
     assert one.overall is not record.tracks["b", "x"].overall
     assert one.overall.counts(NOW) == (3.0, 8.0)
-    assert record.belief("a", "z", NOW).mean == pytest.approx(3 / 8)
+    assert record.belief("a", "z", NOW).mean == pytest.approx(4 / 10)
 
     other.ended(NOW, good=True, seconds=None)
     record.touch("a", "z").ended(NOW, good=True, seconds=None)

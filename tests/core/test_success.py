@@ -254,3 +254,7 @@ def test_tracks_are_per_agent_and_capability() -> None:
     assert record.of("a", "easy") is easy
     assert record.of("a", "hard") is None
     assert record.of("b", "easy") is None
+
+
+def test_how_long_things_are_remembered() -> None:
+    assert (SLOW_HALF_LIFE_S, FAST_HALF_LIFE_S, WINDOW) == (1800.0, 60.0, 256)

@@ -139,7 +139,8 @@ class Stage:
 
     def publish(self, task_id: str | None, capability: str = "text.echo", **task: Any) -> None:
         """A caller publishes a task, and waits for its answer."""
-        message = {name: task.pop(name) for name in ("user_id", "headers", "expiration_ms") if name in task}
+        given = ("user_id", "headers", "expiration_ms")
+        message: dict[str, Any] = {name: task.pop(name) for name in given if name in task}
         message.setdefault("reply_to", task.pop("reply_to", CALLER))
         message.setdefault("correlation_id", task.pop("correlation_id", task_id))
         body = {"capability": capability, "payload": task.pop("payload", {}), **task}

@@ -204,7 +204,7 @@ class Play:
         assert stage.at_rest(), (stage.ready(), stage.unacknowledged(), stage.r1.leases)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EVENTS, min_size=3, max_size=25))
 def test_nothing_is_lost_and_nothing_ends_twice(events: list[Event]) -> None:
     play = Play()

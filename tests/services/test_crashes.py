@@ -69,7 +69,9 @@ async def side_effects_again(stage: Stage) -> None:
         Reply(OutcomeClass.FAILED, started=False),
         Reply(OutcomeClass.RATE_LIMITED, retry_after_ms=1000),
     ]
-    await stage.agent("a", script=lambda _: replies.pop() if replies else Reply(), capability_side_effects=True)
+    await stage.agent(
+        "a", script=lambda _: replies.pop() if replies else Reply(), capability_side_effects=True
+    )
     stage.publish("t1")
     await stage.pass_time(5)
 

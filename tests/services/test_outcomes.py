@@ -7,6 +7,7 @@ import pytest
 from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.ports import AnswerLost
 from tests.services.scripted import Reply, always, succeed
 from tests.services.stage import Stage
 
@@ -149,7 +150,7 @@ async def test_an_answer_that_nobody_takes_is_recorded_and_the_task_is_done() ->
     stage.publish("t1", reply_to="gone")
     await stage.settle()
     assert stage.end("t1").state is TaskState.SUCCEEDED
-    (lost,) = [row for row in stage.store.rows if type(row).__name__ == "AnswerLost"]
+    (lost,) = stage.rows(AnswerLost)
     assert lost.reply_to == "gone"
     assert stage.ready() == {}
 

@@ -1,6 +1,7 @@
 """What the store and the queues say in the end, looked at from outside."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,11 @@ def attempts(history: TaskHistory) -> list[tuple[str, str]]:
     return [(seen.agent_id, seen.outcome.value) for seen in sorted(current, key=lambda seen: seen.at)]
 
 
+def outcomes(found: Mapping[str, TaskHistory]) -> Counter[str]:
+    """How often each class of outcome counted."""
+    return Counter(outcome for history in found.values() for _, outcome in attempts(history))
+
+
 def working_queues(names: Names, agents: Iterable[str], capabilities: Iterable[str]) -> Sequence[str]:
     """Every queue that must be empty when nobody has anything to do."""
     return [
@@ -57,8 +63,7 @@ def until_empty(channel: BlockingChannel, queues: Sequence[str]) -> None:
     """Wait until nothing is left in these queues. Only once nobody consumes them does that mean anything."""
     with suppress(RetryError):
         wait_until(lambda: not any(ready(channel, queue) for queue in queues), 10)
-    left = {queue: channel.basic_get(queue) for queue in queues if ready(channel, queue)}
-    assert left == {}
+    assert {queue: count for queue in queues if (count := ready(channel, queue))} == {}
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:

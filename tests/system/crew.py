@@ -1,7 +1,8 @@
 """Agents that all do the same work, each in processes of its own, and write down what they began.
 
-What a task does is what its payload says: ``hold`` seconds pass; ``until``, a path, is waited for; ``fail`` is the
-number of attempts that raise; ``die`` is the number of attempts that take the process along.
+What a task does is what its payload says: ``hold`` seconds pass; ``until``, a path, is waited for, also beyond the end
+of its time where it is ``deaf``; ``fail`` is the number of attempts that raise; ``die`` is the number of attempts that
+take the process along.
 """
 
 import os
@@ -15,6 +16,8 @@ from reach_worker import Agent, Context
 
 NOTES: Final = "CREW_NOTES"
 """The variable that names the file where each run leaves a line: agent, task, attempt."""
+BROKEN: Final = "CREW_BROKEN"
+"""The variable that, set to anything, makes every run of a process fail."""
 
 WORK: Final = "crew.work"
 ONCE: Final = "crew.once"
@@ -27,11 +30,11 @@ def _work(payload: Mapping[str, Any], context: Context, agent_id: str) -> dict[s
     _note(f"{agent_id} {context.task_id} {context.attempt}")
     if context.attempt <= payload.get("die", 0):
         signal.raise_signal(signal.SIGKILL)
-    gate = payload.get("until")
-    while gate and not Path(gate).exists() and not context.cancelled.wait(0.01):
+    gate, deaf = payload.get("until"), payload.get("deaf", False)
+    while gate and not Path(gate).exists() and (not context.cancelled.wait(0.01) or deaf):
         pass
     context.cancelled.wait(payload.get("hold", 0))
-    if context.attempt <= payload.get("fail", 0):
+    if os.environ.get(BROKEN) or context.attempt <= payload.get("fail", 0):
         raise RuntimeError("as the task wanted it")
     return {"by": agent_id, "echo": payload.get("echo")}
 
@@ -43,10 +46,15 @@ def _note(line: str) -> None:
         os.close(file)
 
 
+def begun(notes: Path) -> list[tuple[str, str]]:
+    """Agent and task of every run, in the order in which they began."""
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    return [(line.split()[0], line.split()[1]) for line in lines]
+
+
 def runs(notes: Path) -> Counter[str]:
     """How often each task was begun."""
-    lines = notes.read_text().splitlines() if notes.exists() else []
-    return Counter(line.split()[1] for line in lines)
+    return Counter(task_id for _, task_id in begun(notes))
 
 
 def _member(agent_id: str, *more: str) -> Agent:

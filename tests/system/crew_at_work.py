@@ -1,5 +1,6 @@
 """A router and the crew, as processes that can be killed."""
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +19,9 @@ class CrewAtWork:
         self.router = processes.router(**settings)
         self.agents = {agent_id: self.agent(agent_id) for agent_id in agents}
 
-    def agent(self, agent_id: str) -> Running:
-        return self._processes.agent(CREW[agent_id], **{NOTES: str(self.notes)}, **self._settings)
+    def agent(self, agent_id: str, **more: str) -> Running:
+        """One more process of an agent."""
+        return self._processes.agent(CREW[agent_id], **{NOTES: str(self.notes)}, **self._settings, **more)
 
     def restart_router(self) -> None:
         """SIGKILL, and at once another one."""
@@ -32,5 +34,9 @@ class CrewAtWork:
         self.agents[agent_id] = self.agent(agent_id)
 
     def stop(self) -> list[int]:
-        """SIGTERM for all; their exit statuses."""
-        return [each.stop() for each in (self.router, *self.agents.values())]
+        """SIGTERM for the agents, then for the router, which hears their last words; the exit statuses."""
+        running = [agent for agent in self.agents.values() if agent.process.poll() is None]
+        for agent in running:
+            agent.signal(signal.SIGTERM)
+        statuses = [agent.wait_end() for agent in running]
+        return [*statuses, self.router.stop()]

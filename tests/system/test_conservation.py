@@ -7,7 +7,7 @@ import pytest
 
 from reach_worker.core.names import Names
 from tests.bus.private_node import Node
-from tests.system.books import assert_one_end_each, histories, until_empty, working_queues
+from tests.system.books import assert_one_end_each, histories, outcomes, until_empty, working_queues
 from tests.system.caller import Caller
 from tests.system.conftest import fresh_processes, open_channel
 from tests.system.crew import CREW, ONCE, ONLY, WORK, runs
@@ -17,6 +17,7 @@ from tests.system.processes import Processes
 pytestmark = [pytest.mark.broker, pytest.mark.system]
 
 TASKS: Final = 200
+FAILING: Final = 10
 LONG_S: Final = 60.0
 
 
@@ -25,7 +26,7 @@ def work(count: int) -> dict[str, dict[str, Any]]:
     return {
         f"t-{number:03}": {
             "capability": WORK,
-            "payload": {"hold": 0.01 + number % 7 / 100, "fail": int(number % 20 == 3), "echo": number},
+            "payload": {"hold": 0.01 + number % 7 / 100, "fail": int(number < FAILING), "echo": number},
         }
         for number in range(count)
     }
@@ -68,8 +69,11 @@ def test_the_broker_is_killed_in_the_middle(node: Node, tmp_path: Path) -> None:
             caller.until_answered(tasks, LONG_S)
             assert {caller.final(task_id)["status"] for task_id in tasks} == {"succeeded"}
         assert fleet.stop() == [0] * 5
-    assert_one_end_each(histories(fleet.store), tasks)
+    found = histories(fleet.store)
+    assert_one_end_each(found, tasks)
     assert runs(fleet.notes).keys() == tasks.keys()
+    assert outcomes(found).keys() <= {"succeeded", "failed", "released"}, "no agent is to blame"
+    assert outcomes(found)["failed"] == FAILING
     assert_nothing_is_left(node.url, names)
 
 

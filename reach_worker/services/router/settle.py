@@ -170,7 +170,8 @@ class Settlement:
         """An outcome that is not of the current dispatch: recorded, and but for two cases that is all."""
         hands, envelope, delivery = self._desk.hands, told.dispatch.envelope, told.delivery
         in_hand = envelope.task_id in hands.by_task or envelope.task_id in hands.waiting
-        if delivery is not None and not in_hand:
+        led_on = task is not None and task.dispatch_id != told.dispatch.dispatch_id
+        if delivery is not None and led_on and not in_hand:
             in_doubt = self._dispatcher.in_doubt(envelope, delivery, task)
             if in_doubt is not None:
                 return in_doubt
