@@ -170,7 +170,7 @@ class MemoryBus:
                 self._start(self._session, consuming) if wanted else self._stop(consuming)
 
     async def set_prefetch(self, name: str, prefetch: int) -> None:
-        """Take another number of deliveries at once from one subscription, from when it next holds all it may."""
+        """Take another number of deliveries at once from one subscription, from its next acknowledgement on."""
         self._subscriptions[name].prefetch = prefetch
 
     async def trust(self, name: str) -> None:
@@ -178,9 +178,8 @@ class MemoryBus:
         consuming = self._session.consuming.get(name) if self._session is not None else None
         if self._session is not None and consuming is not None:
             consuming.trusted = True
-            if consuming.to_renew():
-                self._stop(consuming)
-                self._start(self._session, consuming)
+            consuming.adjust()
+            self._broker.pump(self._broker.queues[consuming.queue])
 
     async def add_subscription(self, name: str, queue: str, prefetch: int) -> None:
         """Consume one more queue, in this session and the next ones."""
@@ -273,14 +272,10 @@ class MemoryBus:
         if receipt.session.unacked.pop(id(receipt), None) is None:
             return
         self.journal.append(("ack", receipt.queue))
-        consuming, renew = receipt.consuming, False
-        if consuming is not None:
-            consuming.trusted = True
-            renew = consuming.to_renew()
         if receipt.consumer is not None:
             receipt.consumer.unacked -= 1
-        if consuming is not None and renew:
-            self._stop(consuming)
-            self._start(receipt.session, consuming)
+        if receipt.consuming is not None:
+            receipt.consuming.trusted = True
+            receipt.consuming.adjust()
         if receipt.queue in self._broker.queues:
             self._broker.pump(self._broker.queues[receipt.queue])
