@@ -23,6 +23,7 @@ class KnownTask:
     ``dispatch_id``: the dispatch that is out now (``None`` once its current outcome is recorded). ``attempts_ended``:
     current outcomes of this life other than ``released``. ``answer``: the stored answer, where the task has ended.
     ``outcome_unknown``: it ended because nobody could tell how it went; a success that turns up late resolves that.
+    ``dispatched_at``: when its last dispatch was recorded, UTC microseconds.
     """
 
     task_id: str
@@ -34,6 +35,7 @@ class KnownTask:
     remember_until: int
     answer: bytes | None
     outcome_unknown: bool = False
+    dispatched_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,11 +74,11 @@ def in_ascii(name: str) -> str:
     """An id as part of a queue's name, which the client library allows only in ASCII.
 
     ASCII ids stay as they are; others are written in Punycode behind ``xn--``, as in domain names (RFC 3492), and
-    very long ones as a hash. Two ids never share a name; a name that is such a form already stays as it is.
+    very long ones as a hash, and so are ASCII ids that look like such a form: two ids never share a name.
     """
-    if name.isascii():
+    if name.isascii() and not name.startswith(("xn--", "xh--")):
         return name
     written = "xn--" + name.encode("punycode").decode("ascii")
-    if len(written) <= LONGEST:
+    if len(written) <= LONGEST and not name.isascii():
         return written
     return "xh--" + blake2b(name.encode(), digest_size=16).hexdigest()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,22 +30,7 @@ DimensionName = Literal[
     "reach",
     "smoothed_load",
 ]
-DIMENSIONS: Final[tuple[DimensionName, ...]] = (
-    "base",
-    "cost",
-    "latency",
-    "success",
-    "load",
-    "speed",
-    "recent_success",
-    "p50",
-    "p95",
-    "quality",
-    "affinity",
-    "match",
-    "reach",
-    "smoothed_load",
-)
+DIMENSIONS: Final[tuple[DimensionName, ...]] = get_args(DimensionName)
 MultiplierName = Literal["trust", "low_success", "rejections"]
 PresetName = Literal["adaptive", "declared", "reachability", "observed", "balanced", "semantic"]
 TieBreak = Literal["name", "spread"]

@@ -1,7 +1,7 @@
 """How much an agent may have at once: slots of its live instances, counted from leases that exist."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -70,6 +70,12 @@ class Leases:
             if not of_agent:
                 del self.by_agent[lease.agent_id]
         return lease
+
+    def postpone(self, until: float) -> None:
+        """Give none up before that: nothing could be heard of them meanwhile."""
+        for dispatch_id, lease in self.by_dispatch.items():
+            if lease.backstop_at < until:
+                self.by_dispatch[dispatch_id] = replace(lease, backstop_at=until)
 
     def held(self, agent_id: str) -> int:
         """Slots of the agent that are taken."""

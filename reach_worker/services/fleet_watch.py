@@ -46,6 +46,7 @@ class FleetWatch:
         self._router_id = router_id
         self._routers: dict[str, float] = {}
         self._asked: dict[str, float] = {}
+        self.sessions = 0
         self._began: float | None = None
         self._beaten = float("-inf")
         self._heard_since: set[str] = set()
@@ -69,10 +70,20 @@ class FleetWatch:
         """A new broker session: ask who is there, and trust no silence from before."""
         now = self._clock.monotonic()
         self._began = now if self._began is None else self._began
+        self.sessions += 1
         self._beaten = float("-inf")
         for agent in self._fleet.agents.values():
             for instance in agent.roster.instances.values():
                 instance.session_began(now)
+        self.was_deaf()
+
+    def was_deaf(self) -> None:
+        """Nothing could be heard for a while (no broker, or we were held up): no dispatch is given up for that.
+
+        Its outcome has as long to come as a silent agent is given.
+        """
+        patience = self._policy.suspect_s + self._policy.dead_s
+        self._fleet.leases.postpone(self._clock.monotonic() + patience)
 
     def settled(self) -> bool:
         """It is known who is there: two heartbeat periods have passed, or every known agent has answered."""

@@ -5,8 +5,8 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,7 +49,9 @@ def stop_on_signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def unless_stopped(manager: AbstractAsyncContextManager[T], stop: asyncio.Event) -> AsyncIterator[T | None]:
+async def unless_stopped(
+    manager: AbstractAsyncContextManager[T], stop: asyncio.Event
+) -> AsyncIterator[T | None]:
     """Enter the manager; ``None`` where ``stop`` was set before that was done: it may wait for ever for a broker."""
     async with AsyncExitStack() as stack:
         yield await _unless_stopped(stack, manager, stop)
@@ -61,7 +63,7 @@ async def _unless_stopped(
     task = asyncio.current_task()
     entering = True
 
-    def end(_stopped: asyncio.Future[bool]) -> None:
+    def end(_stopped: object) -> None:
         if entering and task is not None:
             task.cancel()
 

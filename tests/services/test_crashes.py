@@ -183,3 +183,20 @@ async def _fated(play: Play, fates: list[Fate]) -> Stage:
     await play(stage)
     await stage.come_to_rest()
     return stage
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.STORED])
+async def test_a_dispatch_that_may_have_been_sent_is_sent_again_as_the_same(fate: Fate) -> None:
+    stage = Stage()
+    r1 = await stage.router()
+    agent = await stage.agent("a", slots=2, script=lambda _: None)
+    r1.bus.fail_next(fate, to="agent.a")
+    stage.publish("t1")
+    await stage.settle()
+    assert len(agent.held) == (2 if fate is Fate.STORED else 1)
+    (row,) = stage.dispatches("t1")
+    assert {work.dispatch.dispatch_id for work in agent.held} == {row.dispatch_id}
+    for work in list(agent.held):
+        await agent.end(work)
+    await stage.settle()
+    check(stage, "t1")

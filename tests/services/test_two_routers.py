@@ -237,3 +237,24 @@ async def test_while_its_sender_lives_the_word_of_the_sender_counts() -> None:
     assert stage.end("t1").state is TaskState.SUCCEEDED
     assert agent.ran["t1"] == 1
     assert stage.unacknowledged() == 0
+
+
+async def test_a_retry_that_another_router_sent_for_us_is_not_taken_for_a_copy() -> None:
+    stage = Stage()
+    r1, r2 = await two(stage)
+    agent = await stage.agent("a", slots=2, script=lambda _: None)
+    await r2.bus.want("intake", wanted=False)
+    stage.publish("t1")
+    await stage.settle()
+    assert r1.leases == 1
+    await r1.bus.want("outcomes", wanted=False)
+    agent.script = succeed
+    await agent.end(agent.held[0], Reply(OutcomeClass.FAILED))
+    await r2.bus.want("returns", wanted=False)
+    await stage.settle()
+    await r1.bus.want("outcomes", wanted=True)
+    await stage.pass_time(3)
+    assert stage.answer("t1")["attempt"] == 2
+    assert [row.standing for row in stage.outcomes("t1")] == [Standing.CURRENT] * 2
+    await stage.pass_time(3)
+    assert (r1.leases, r2.leases) == (0, 0)

@@ -75,7 +75,10 @@ class Recording:
 
 @dataclass(slots=True)
 class Desk:
-    """Where the three steps meet. ``lives``: whether another router was heard lately."""
+    """Where the three steps meet.
+
+    ``lives``: whether another router was heard lately. ``session``: the broker session's number.
+    """
 
     router_id: str
     names: Names
@@ -87,6 +90,7 @@ class Desk:
     recording: Recording = field(default_factory=Recording)
     counts: Counts = field(default_factory=Counts)
     lives: Callable[[str], bool] = lambda _router_id: False
+    session: int = 0
     to_tell: list[News] = field(default_factory=list)
 
     def tell(self, news: News) -> None:

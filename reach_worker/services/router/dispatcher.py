@@ -47,19 +47,30 @@ class Dispatcher:
         """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
 
         With side effects it was recorded before it was sent, so it may never have gone out. Only the router that
-        recorded it can tell: while that lives its word is waited for, else a person has to look. ``None``: there
-        is no such doubt.
+        recorded it can tell: its word is waited for while that router lives, as long as it would wait for its
+        agent; else a person has to look. ``None``: there is no such doubt.
         """
         if known is None or known.state is not TaskState.UNDER_WAY or known.dispatch_id is None:
             return None
         if known.life != envelope.life or not (delivery.redelivered and envelope.side_effects):
             return None
-        if known.router != self._desk.router_id and self._desk.lives(known.router):
+        word_may_come = self._desk.clock.utc_us() < known.dispatched_at + self._longest_us(
+            envelope.capability
+        )
+        if word_may_come and known.router != self._desk.router_id and self._desk.lives(known.router):
             return Step([delivery], put_off=True)
         error = f"router {known.router} stopped while it sent this task: it may have run"
         return self._desk.bury(
             envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
         )
+
+    def _longest_us(self, capability_id: str) -> int:
+        """After so long the router that sent a dispatch has given it up, whatever its agent may take."""
+        timeouts = self._desk.policies.timeouts
+        offers = self._desk.fleet.capable(capability_id)
+        declared = [offer.capability.timeout_ms for offer in offers if offer.capability.timeout_ms]
+        longest_s = max([timeouts.attempt_ms, *declared]) / 1000
+        return int((timeouts.pickup_s + longest_s + 2 * timeouts.backstop_s) * MICROSECONDS)
 
     def dispatch(self, waiting: Waiting, decision: Decision, chosen: Chosen, now: float) -> Step:
         """Send a task to the agent that was chosen for it, at ``now`` (monotonic seconds)."""
@@ -78,7 +89,7 @@ class Dispatcher:
         )
         shadow = self._shadow(waiting, now)
         self._lease(dispatch, len(waiting.admitted.body), now)
-        flight = InFlight(dispatch, waiting.admitted)
+        flight = InFlight(dispatch, waiting.admitted, session=desk.session)
         if waiting.ask.session_id is not None:
             desk.fleet.had_session(waiting.ask.session_id, chosen.agent_id)
         desk.hands.send(flight)
@@ -127,6 +138,7 @@ class Dispatcher:
         waiting.reason = f"the broker did not take it for {dispatch.agent_id}: {worst.value}"
         if dispatch.envelope.side_effects:
             waiting.rows = [self._never_sent(dispatch, waiting.reason)]
+            waiting.unsent = True
         self._desk.hands.wait(waiting, first=True)
 
     def _not_paced(self, agent_id: str) -> None:

@@ -24,7 +24,8 @@ ANSWER_LIMIT: Final = 64 * 1024
 class Waiting:
     """A task that waits for a slot. Its message is not acknowledged: nothing is lost if we are.
 
-    ``since`` is monotonic seconds. ``rows`` are recorded with whatever happens to it next.
+    ``since`` is monotonic seconds. ``rows`` are recorded with whatever happens to it next. ``unsent``: a dispatch of it
+    was recorded first and then not sent.
     """
 
     admitted: Admitted
@@ -33,6 +34,7 @@ class Waiting:
     since: float
     reason: str
     rows: list[Row] = field(default_factory=list)
+    unsent: bool = False
 
     @property
     def capability(self) -> str:
@@ -45,7 +47,8 @@ class InFlight:
     """A dispatch that is out. ``admitted`` is ``None`` for one that an earlier process of this router sent.
 
     ``uncertain``: nobody knows whether the broker got it. ``started``: the agent said that it begins. ``rows``: what is
-    to be recorded of it and was not yet.
+    to be recorded of it and was not yet. ``session``: the broker session that it was sent in; when that is over, another
+    router may have got its outcome.
     """
 
     dispatch: Dispatch
@@ -53,6 +56,7 @@ class InFlight:
     uncertain: bool = False
     started: bool = False
     rows: list[Row] = field(default_factory=list)
+    session: int = -1
 
     @classmethod
     def recovered(cls, known: KnownDispatch) -> Self:
@@ -77,10 +81,9 @@ class Hands:
 
     ``closing`` (task ids with the life that ends or is parked) and ``settling`` (dispatch ids) hold what this turn has
     decided and not carried out yet: whatever comes a second time in one turn meets it there. ``joined``: who else waits
-    for a task's answer, as the store knows it too, only sooner. ``recalled``: tasks with side effects that waited when
-    their session ended; their dispatch may be recorded and was never sent, so only we know that they are not under
-    way. ``gone_on``: tasks that we sent on (to an agent, a lane, a rung), with their life; as the store knows it too,
-    if it is there.
+    for a task's answer, as the store knows it too, only sooner. ``recalled``: tasks that waited when their session
+    ended, with a dispatch that was recorded and never sent: only we know that they are not under way. ``gone_on``:
+    tasks that we sent on (to an agent, a lane, a rung), with their life; as the store knows it too, if it is there.
     """
 
     waiting: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
@@ -168,7 +171,7 @@ class Hands:
         """Forget waiting tasks whose messages the broker will deliver again."""
         for task_id in list(stale):
             waiting = self.take(task_id)
-            if waiting.admitted.envelope.side_effects:
+            if waiting.unsent:
                 _remember(self.recalled, task_id, waiting)
 
     def recall(self, delivery: Delivery, task_id: str) -> Waiting | None:

@@ -48,6 +48,21 @@ class Lanes:
             for w in waiting
         ]
 
+    def send_on(self) -> list[Step]:
+        """Give what was recalled to the routers: its message may come again to one that believes it to be under way."""
+        hands = self._desk.hands
+        recalled = list(hands.recalled.values())
+        hands.recalled.clear()
+        return [self._sent_on(waiting) for waiting in recalled]
+
+    def _sent_on(self, waiting: Waiting) -> Step:
+        envelope, hands = waiting.admitted.envelope, self._desk.hands
+        message = returned_message(self._desk.names, envelope, waiting.admitted.body)
+        step = Step(send=[message], rows=list(waiting.rows))
+        step.done = lambda: hands.go_on(envelope.task_id, envelope.life)
+        step.undo = lambda _worst: hands.recalled.update({envelope.task_id: waiting})
+        return step
+
     def _to_lane(self, waiting: Waiting) -> Step:
         desk, admitted = self._desk, waiting.admitted
         capability = waiting.capability

@@ -75,8 +75,7 @@ class Settlement:
 
     async def conclude(self, told: Sequence[Told]) -> list[Step]:
         """Act on outcomes, each if it is of its task's current dispatch; record the others as stale."""
-        in_flight = self._desk.hands.in_flight
-        unsure = [t for t in told if t.delivery is None or t.dispatch.dispatch_id not in in_flight]
+        unsure = [t for t in told if not self._is_current(t)]
         dispatches: dict[str, KnownDispatch] = {}
         tasks: dict[str, KnownTask] = {}
         if unsure:
@@ -157,7 +156,7 @@ class Settlement:
             return again
         flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
         ended = hands.ended.get(task_id) or tasks.get(task_id)
-        if flight is not None and told.delivery is not None:
+        if self._is_current(told):
             return self._act(told, flight, known)
         why = self._why_stale(told.dispatch, known, ended)
         if why is None:
@@ -165,6 +164,11 @@ class Settlement:
         if flight is not None:
             self._dispatcher.release(flight.dispatch)
         return self._too_late(told, why, ended)
+
+    def _is_current(self, told: Told) -> bool:
+        """It is certain, by what we know alone: we sent the dispatch, and nobody else can have got its outcome."""
+        flight = self._desk.hands.in_flight.get(told.dispatch.dispatch_id)
+        return flight is not None and told.delivery is not None and flight.session == self._desk.session
 
     def _too_late(self, told: Told, why: str, task: KnownTask | None) -> Step:
         """An outcome that is not of the current dispatch: recorded, and but for two cases that is all."""

@@ -1,0 +1,138 @@
+"""Where tasks come from: intake by tokens, the lanes by free slots, and what could not be sent on a little earlier."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from reach_worker.core.message import Delivery
+from reach_worker.core.token_bucket import TokenBucket
+from reach_worker.ports import ConsumingBus
+from reach_worker.services.effects import Step
+from reach_worker.services.fleet_watch import FleetWatch
+from reach_worker.services.router.admit import Admission
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.lanes import Lanes
+from reach_worker.services.router.standby import Standby
+
+LANE_POLL_S: Final = 1.0
+"""A lane that looks empty is looked into so often while slots are free: another router may have filled it."""
+AGAIN_S: Final = 1.0
+"""What the broker did not take is tried again after so long."""
+LANE_BATCH: Final = 50
+
+
+class Sources:
+    """Takes no more than tokens and slots allow. ``withdrawn``: capabilities that nobody offers any more."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        bus: ConsumingBus,
+        watch: FleetWatch,
+        admission: Admission,
+        lanes: Lanes,
+        standby: Standby,
+    ) -> None:
+        self._desk = desk
+        self._bus = bus
+        self._watch = watch
+        self._admission = admission
+        self._lanes = lanes
+        self._standby = standby
+        intake = desk.policies.intake
+        self.bucket = TokenBucket.full(intake.rate, intake.burst, desk.clock.monotonic())
+        self.withdrawn: set[str] = set()
+        self.closed = False
+        self._polled: dict[str, float] = {}
+        self._taking = False
+        self._again: list[tuple[float, Delivery]] = []
+
+    def arrived(self, name: str, limit: int | None = None) -> list[Delivery]:
+        """What has arrived by a subscription.
+
+        A session may have ended a moment ago: what waited in it is forgotten first, for here it comes again.
+        """
+        waiting = self._desk.hands.waiting.items()
+        self._desk.hands.drop_stale(t for t, w in waiting if not self._bus.current(w.delivery))
+        return self._bus.inbox.take(name, limit)
+
+    async def from_intake(self) -> list[Delivery]:
+        """As many as there are tokens for; an empty bucket stops consuming, it does not hold messages.
+
+        It consumes again only when all that came is taken: every new consumer is sent a full prefetch at once.
+        """
+        now = self._desk.clock.monotonic()
+        tokens = self.bucket.available(now)
+        taken = self.arrived("intake", tokens)
+        self.bucket.take(len(taken), now)
+        await self.take(wanted=self._watch.settled() and (self.bucket.rate is None or len(taken) < tokens))
+        return taken
+
+    async def take(self, *, wanted: bool) -> None:
+        """Consume, or stop: new tasks, and with them what comes back."""
+        if wanted != self._taking:
+            self._taking = wanted
+            await self._bus.want("intake", wanted=wanted)
+        if wanted or self.closed:
+            await self._bus.want("returns", wanted=wanted)
+
+    async def trust_what_waits(self) -> None:
+        """A task that waits outlived a turn: it must not hold up the others of a session that began slowly."""
+        if self._desk.hands.waiting:
+            await self._bus.trust("intake")
+            await self._bus.trust("returns")
+
+    async def from_lanes(self) -> list[Step]:
+        """What waits longest goes first: as many from each lane as its capability has free slots."""
+        desk = self._desk
+        now = desk.clock.monotonic()
+        steps: list[Step] = []
+        if not self._watch.settled():
+            return steps
+        for capability in desk.fleet.by_capability:
+            due = (
+                self._lanes.depths.get(capability, 0) > 0
+                or now - self._polled.get(capability, -1e9) >= LANE_POLL_S
+            )
+            free = desk.fleet.free_slots(capability, now) if due else 0
+            if free <= 0:
+                continue
+            self._polled[capability] = now
+            got, left = await self._bus.get(desk.names.lane(capability), min(free, LANE_BATCH))
+            self._lanes.depths[capability] = left
+            steps += await self._admission.returned(got, from_lane=True)
+        return [*steps, *await self._from_withdrawn_lanes()]
+
+    async def _from_withdrawn_lanes(self) -> list[Step]:
+        """What waits for a capability that nobody offers any more would wait for ever: it is looked at once more."""
+        steps: list[Step] = []
+        self.withdrawn.difference_update(self._desk.fleet.by_capability)
+        for capability in sorted(self.withdrawn):
+            got, _ = await self._bus.get(self._desk.names.lane(capability), LANE_BATCH)
+            steps += await self._admission.returned(got, from_lane=True)
+            if not got:
+                self.withdrawn.discard(capability)
+                self._lanes.depths.pop(capability, None)
+        return steps
+
+    def keep(self, deliveries: Sequence[Delivery]) -> None:
+        """These could not be sent on: they are handled again a little later."""
+        later = self._desk.clock.monotonic() + AGAIN_S
+        self._again += [(later, delivery) for delivery in deliveries]
+
+    def offer_again(self) -> None:
+        """What could not be sent on a little earlier is handled as if it had just arrived."""
+        now = self._desk.clock.monotonic()
+        due = [delivery for at, delivery in self._again if at <= now]
+        self._again = [(at, delivery) for at, delivery in self._again if at > now]
+        for delivery in due:
+            if self._bus.current(delivery):
+                self._bus.inbox.put(self._source(delivery), delivery)
+
+    def _source(self, delivery: Delivery) -> str:
+        """The subscription that a delivery belongs to, by its queue."""
+        names = self._desk.names
+        if delivery.queue == names.intake:
+            return "intake"
+        if delivery.queue == names.outcomes(self._desk.router_id):
+            return "outcomes"
+        return delivery.queue if delivery.queue in self._standby.queues else "returns"

@@ -1,0 +1,98 @@
+"""Dispatches that come back without an outcome: from the broker, or taken back from an agent that will not run them."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from reach_worker.core.dispatch import Dispatch, dispatch_from
+from reach_worker.core.envelope import BadHeaders
+from reach_worker.core.fleet import Agent
+from reach_worker.core.message import Delivery
+from reach_worker.core.presence import PresenceState
+from reach_worker.ports import ConsumingBus, Sent
+from reach_worker.services.effects import Step
+from reach_worker.services.router.admit import Admission
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.settle import Settlement
+from reach_worker.services.router.standby import Standby
+from reach_worker.services.router.told import Told, came_back, forward
+
+log = logging.getLogger(__name__)
+
+TAKE_BACK: Final = 200
+
+
+class TakeBack:
+    """Only its owner binds a dispatch again. ``wanted``: agents whose queues are to be emptied."""
+
+    def __init__(
+        self, desk: Desk, bus: ConsumingBus, admission: Admission, settlement: Settlement, standby: Standby
+    ) -> None:
+        self._desk = desk
+        self._bus = bus
+        self._admission = admission
+        self._settlement = settlement
+        self._standby = standby
+        self.wanted: set[str] = set()
+
+    async def from_agents(self) -> list[Step]:
+        """Empty the queues of agents that will not run what waits there."""
+        for agent in self._desk.fleet.agents.values():
+            if self._desk.fleet.leases.held(agent.agent_id) and self._unable(agent):
+                self.wanted.add(agent.agent_id)
+        steps: list[Step] = []
+        for agent_id in sorted(self.wanted):
+            steps += await self._from_agent(agent_id)
+        self.wanted.clear()
+        return steps
+
+    async def _from_agent(self, agent_id: str) -> list[Step]:
+        """The queued backlog of an agent that died, stalled or is broken is routed again, by its owner."""
+        agent = self._desk.fleet.agents.get(agent_id)
+        if agent is None or not self._unable(agent):
+            return []
+        got, _ = await self._bus.get(self._desk.names.agent(agent_id), TAKE_BACK)
+        if got:
+            log.info("%d dispatches are taken back from %s", len(got), agent_id)
+        return await self.came_back(got)
+
+    async def came_back(self, deliveries: Sequence[Delivery]) -> list[Step]:
+        """Dispatches without an outcome: ours are settled, another router's go to it."""
+        steps: list[Step] = []
+        own: list[Told] = []
+        for delivery in deliveries:
+            dispatch = dispatch_from(delivery.headers)
+            if isinstance(dispatch, BadHeaders):
+                steps += await self._admission.returned([delivery])
+                continue
+            was_running = delivery.redelivered and self._ran(dispatch)
+            told = came_back(dispatch, delivery, was_running=was_running)
+            if dispatch.owner in (self._desk.router_id, *self._standby.orphans):
+                own.append(told)
+            else:
+                steps.append(self._forwarded(told))
+        return [*steps, *await self._settlement.conclude(own)]
+
+    def _unable(self, agent: Agent) -> bool:
+        """Nobody will take what waits in its queue. Half-open is not open: what waits there is the probe."""
+        return agent.roster.state() in (PresenceState.DEAD, PresenceState.STALLED) or agent.breaker.shut
+
+    def _ran(self, dispatch: Dispatch) -> bool:
+        """Its instance said that it runs this: before it began, or in a heartbeat."""
+        flight = self._desk.hands.in_flight.get(dispatch.dispatch_id)
+        agent = self._desk.fleet.agents.get(dispatch.agent_id)
+        said = agent is not None and dispatch.dispatch_id in agent.roster.last_running()
+        return said or (flight is not None and flight.started)
+
+    def _forwarded(self, told: Told) -> Step:
+        owner = told.dispatch.owner
+        step = forward(told, self._desk.names.outcomes(owner))
+
+        def unsent(worst: Sent) -> None:
+            if worst is Sent.UNROUTABLE:
+                self._standby.orphans.add(owner)
+                if told.delivery is not None:
+                    self._bus.inbox.put("returns", told.delivery)
+
+        step.undo = unsent
+        return step
