@@ -26,6 +26,7 @@ class Announcer:
         self._bus = bus
         self._state = state
         self._introduced_as = ""
+        self._left = False
 
     async def introduce(self) -> None:
         """Heartbeat first, then the manifest: who hears it knows whom it is from."""
@@ -34,7 +35,10 @@ class Announcer:
         await self._say(manifest_key(self._manifest.id), self._manifest.declaration.encode())
 
     async def beat(self, *, stopping: bool = False) -> None:
-        """One heartbeat; ``stopping`` is the last one."""
+        """One heartbeat; ``stopping`` is the last one: nothing is said after the goodbye."""
+        if self._left:
+            return
+        self._left = stopping
         capacity, running, completed = self._state()
         beat = Heartbeat(
             agent_id=self._manifest.id,

@@ -77,9 +77,10 @@ class Consumer:
     It starts with a prefetch of one and takes the full number after the first acknowledgement: whatever kills
     a session again and again wears out only the one message it met, never its neighbours.
 
-    A prefetch is changed by consuming anew, and only when an acknowledgement comes while as many are held as
-    may be. A consumer that ends at any other moment may have a delivery on its way: a quorum queue takes that
-    back and delivers it again, marked as one that was delivered before.
+    A prefetch is fixed when consuming begins, so another one is made of several consumers on the channel: more
+    by one more of them, less by ending the last ones. A consumer that ends may have a delivery on its way, and
+    a quorum queue takes that back and delivers it again, marked as one that was delivered before. So they end
+    when an acknowledgement comes while they hold all they may: then nothing is on its way.
     """
 
     def __init__(
@@ -95,64 +96,70 @@ class Consumer:
         self.taken = Taken(channel)
         self._deliver = deliver
         self._timeout_s = timeout_s
-        self._tag: str | None = None
-        self._prefetch = 0
+        self._prefetch: dict[str, int] = {}  # by consumer tag, the latest last
         self._trusted = subscription.at_once
         self._lock = asyncio.Lock()
 
     async def follow(self) -> None:
         """Consume or not, as the subscription wants it now. What has been delivered stays ours."""
         async with self._lock:
-            if self.subscription.wanted and self._tag is None:
-                await self._begin()
-            elif not self.subscription.wanted and self._tag is not None:
-                await self._end(self._tag)
+            if not self.subscription.wanted:
+                await self._end_all()
+            elif not self._prefetch:
+                await self._raise()
 
     async def ack(self, tags: set[int]) -> None:
         """Acknowledge these deliveries."""
         async with self._lock:
             self._trusted = True
-            tag = self._tag if self._to_renew() else None
-            if tag is not None:
-                await self._end(tag)
+            await self._lower()
             await self.taken.ack(tags)
-            if tag is not None:
-                await self._begin()
+            await self._raise()
 
     async def trust(self) -> None:
-        """What it holds did no harm: it takes the full number now, if this is the moment."""
+        """What it holds did no harm: it takes the full number now."""
         async with self._lock:
             self._trusted = True
-            if self._tag is not None and self._to_renew():
-                await self._end(self._tag)
-                await self._begin()
+            await self._raise()
 
     async def finish(self) -> None:
         """Consume no more. The queue answers that after the acknowledgements it was sent, so they count."""
         async with self._lock:
-            if self._tag is not None:
-                await self._end(self._tag)
+            await self._end_all()
 
     @property
     def live(self) -> bool:
         """It consumes now."""
-        return self._tag is not None and not self.taken.channel.is_closed
+        return bool(self._prefetch) and not self.taken.channel.is_closed
 
-    def _to_renew(self) -> bool:
-        """Another prefetch is wanted, and this is the moment."""
-        if self._tag is None or self._prefetch == self.subscription.prefetch:
-            return False
-        return not self.taken.channel.is_closed and self.taken.held(self._tag) >= self._prefetch
+    def _missing(self) -> int:
+        """How many more it may hold than it can; negative where it is less."""
+        return (self.subscription.prefetch if self._trusted else 1) - sum(self._prefetch.values())
 
-    async def _begin(self) -> None:
-        channel = self.taken.channel
-        self._prefetch = self.subscription.prefetch if self._trusted else 1
-        await channel.basic_qos(prefetch_count=self._prefetch, timeout=self._timeout_s)
+    async def _raise(self) -> None:
+        """One more consumer for what is missing."""
+        missing, channel = self._missing(), self.taken.channel
+        if missing <= 0 or not self.subscription.wanted or channel.is_closed:
+            return
+        await channel.basic_qos(prefetch_count=missing, timeout=self._timeout_s)
         reply = await channel.basic_consume(self.queue, self._on_message, timeout=self._timeout_s)
-        self._tag = reply.consumer_tag
+        if reply.consumer_tag is not None:
+            self._prefetch[reply.consumer_tag] = missing
+
+    async def _lower(self) -> None:
+        """End the latest consumers while there is too much of them, and they are full."""
+        while self._missing() < 0 and not self.taken.channel.is_closed:
+            tag, prefetch = next(reversed(self._prefetch.items()))
+            if self.taken.held(tag) < prefetch:
+                return
+            await self._end(tag)
+
+    async def _end_all(self) -> None:
+        for tag in list(self._prefetch):
+            await self._end(tag)
 
     async def _end(self, tag: str) -> None:
-        self._tag = None
+        del self._prefetch[tag]
         await self.taken.channel.basic_cancel(tag, timeout=self._timeout_s)
 
     async def _on_message(self, message: DeliveredMessage) -> None:

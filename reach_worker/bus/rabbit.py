@@ -170,11 +170,11 @@ class RabbitBus:
             await self._act(lambda session: session.follow([subscription]))
 
     async def set_prefetch(self, name: str, prefetch: int) -> None:
-        """Take another number of deliveries at once from one subscription, from when it next holds all it may."""
+        """Take another number of deliveries at once from one subscription, from its next acknowledgement on."""
         self._subscriptions[name].prefetch = prefetch
 
     async def trust(self, name: str) -> None:
-        """What came by a subscription did no harm: it takes the full number from when it holds all it may."""
+        """What came by a subscription did no harm: it takes the full number now."""
         await self._act(lambda session: session.trust(name))
 
     async def declare_queue(self, name: str) -> None:

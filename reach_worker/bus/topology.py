@@ -7,7 +7,7 @@ meet ``PRECONDITION_FAILED``. The version in the prefix is raised when a constan
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -126,11 +126,11 @@ def by_name(names: Names, name: str) -> Queue:
     kind, _, rest = name.removeprefix(f"{names.prefix}.").partition(".")
     match kind:
         case "lane" if rest:
-            return lane(names, rest)
+            return replace(lane(names, rest), name=name)
         case "agent" if rest:
-            return agent_queue(names, rest)
+            return replace(agent_queue(names, rest), name=name)
         case "outcomes" if rest:
-            return outcomes(names, rest)
+            return replace(outcomes(names, rest), name=name)
         case _:
             raise ValueError(f"{name!r} is no queue that is declared on demand")
 

@@ -84,6 +84,7 @@ class Life:
             attempts_ended=len(self.attempts),
             remember_until=self.end.remember_until if self.end else 0,
             answer=self.end.answer if self.end else None,
+            dispatched_at=dispatched_at,
             outcome_unknown=self.end is not None and self.end.reason is DeadLetterReason.OUTCOME_UNKNOWN,
         )
 

@@ -85,4 +85,4 @@ def private_node(folder: Path) -> Iterator[Node]:
         yield node
     finally:
         node.stop()
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)

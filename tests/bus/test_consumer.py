@@ -146,10 +146,9 @@ async def test_acknowledgements_of_an_old_session_are_let_go(
         assert not any(bus.current(delivery) for delivery in old)
         await bus.ack(old)
         again = await arrivals(bus, "work", 1)
-        assert again[0].body == b"1"
         await bus.ack([*old, *again])
         again += await arrivals(bus, "work", 4)
-        assert bodies(again) == bodies(old)
+        assert sorted(bodies(again)) == bodies(old)
         assert (bus.ready, bus.sessions) == (True, 2)
 
 
@@ -201,17 +200,36 @@ async def test_a_pause_outlives_the_session(wire: Wire, queue: str, make_bus: Ma
         await wire.until_there(queue, 0, consumers=1)
 
 
-@pytest.mark.parametrize("prefetch", [1, 3, 8])
-async def test_the_prefetch_can_be_changed(wire: Wire, queue: str, make_bus: MakeBus, prefetch: int) -> None:
+async def test_what_was_called_harmless_counts_like_all_else(
+    wire: Wire, queue: str, make_bus: MakeBus
+) -> None:
+    """Nothing waits here that another instance could take."""
     await fill(wire, queue, 20)
     async with consuming(make_bus, queue, 4).running() as bus:
-        await trusted(bus)
-        await bus.ack(await arrivals(bus, "work", 4))
-        await bus.set_prefetch("work", prefetch)
-        held = await arrivals(bus, "work", 4)
-        await bus.ack(held)
-        await arrivals(bus, "work", prefetch)
-        await wire.until_there(queue, 20 - 1 - 4 - len(held) - prefetch)
+        held = await arrivals(bus, "work", 1)
+        await bus.trust("work")
+        held += await arrivals(bus, "work", 3)
+        await wire.until_there(queue, 16)
+        await bus.trust("work")
+        await bus.ack(held[:1])
+        held += await arrivals(bus, "work", 1)
+        await wire.until_there(queue, 15)
+        assert (bodies(held), bus.inbox.take("work")) == ([b"0", b"1", b"2", b"3", b"4"], [])
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 8])
+async def test_the_prefetch_can_be_changed(wire: Wire, queue: str, make_bus: MakeBus, prefetch: int) -> None:
+    await fill(wire, queue, 100)
+    async with consuming(make_bus, queue, 4).running() as bus:
+        held, acked = await arrivals(bus, "work", 1), 0
+        for changed in (prefetch, 4, prefetch):
+            await bus.set_prefetch("work", changed)
+            for _ in range(3):  # what is held now may be more: it goes before less counts
+                await bus.ack(held)
+                acked += len(held)
+                held = await arrivals(bus, "work", min(changed, 4))
+                assert not any(delivery.redelivered for delivery in held)
+            await wire.until_there(queue, 100 - acked - changed)
 
 
 async def test_a_change_of_prefetch_marks_nothing_as_delivered_before(

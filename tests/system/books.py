@@ -14,6 +14,7 @@ from reach_worker.core.names import Names
 from reach_worker.ports import Standing
 from reach_worker.store import StoreReader
 from reach_worker.store.records import TaskHistory
+from tests.system.letters import ready
 from tests.tooling.observing import wait_until
 
 
@@ -64,9 +65,3 @@ def until_empty(channel: BlockingChannel, queues: Sequence[str]) -> None:
     with suppress(RetryError):
         wait_until(lambda: not any(ready(channel, queue) for queue in queues), 10)
     assert {queue: count for queue in queues if (count := ready(channel, queue))} == {}
-
-
-def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages wait in a queue."""
-    count: int = channel.queue_declare(queue, passive=True).method.message_count
-    return count

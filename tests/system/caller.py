@@ -59,8 +59,8 @@ class Caller:
         """Publish bodies with properties. The answer is to come to our queue unless they say otherwise."""
 
         async def publish(channel: AbstractChannel) -> None:
-            for body, properties in messages:
-                await channel.basic_publish(
+            sending = (
+                channel.basic_publish(
                     body,
                     exchange=self._exchange if exchange is None else exchange,
                     routing_key=key,
@@ -69,6 +69,9 @@ class Caller:
                     ),
                     mandatory=mandatory,
                 )
+                for body, properties in messages
+            )
+            await asyncio.gather(*sending)
 
         self._do(publish)
 
@@ -94,6 +97,21 @@ class Caller:
 
         return self._do(get)
 
+    def take_until(self, queue: str, count: int) -> Sequence[DeliveredMessage]:
+        """Take what comes into a queue until it is so many."""
+        found: list[DeliveredMessage] = []
+
+        def enough() -> bool:
+            found.extend(self.take(queue))
+            return len(found) >= count
+
+        wait_until(enough, LIMIT_S)
+        return found
+
+    def until_empty(self, queue: str) -> None:
+        """Wait until nothing waits in a queue."""
+        wait_until(lambda: self.ready(queue) == 0, LIMIT_S)
+
     def until(self, met: Callable[[], bool], limit: float = LIMIT_S) -> None:
         """Collect until that is so."""
 
@@ -111,7 +129,9 @@ class Caller:
 
     def finished(self) -> set[str]:
         """Who has a final answer."""
-        return {task_id for task_id, answers in self.answers.items() if any(each["final"] for each in answers)}
+        return {
+            task_id for task_id, answers in self.answers.items() if any(each["final"] for each in answers)
+        }
 
     def final(self, task_id: str) -> Answer:
         """The final answer of a task. A router that dies between sending and writing down says the same again."""

@@ -3,10 +3,10 @@
 Each is kept with its reason and answered, and the router and its agents go on as if nothing had been.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -19,9 +19,9 @@ from reach_worker.core.dispatch import Dispatch, outcome_headers
 from reach_worker.core.envelope import TASK, Envelope
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
+from tests.bus.hostile_publisher import RawPublisher, catalogue, odd_messages
 from tests.system.caller import Caller
-from tests.system.processes import LIMIT_S, Processes
-from tests.tooling.observing import wait_until
+from tests.system.processes import Processes
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
 
@@ -92,7 +92,11 @@ REFUSED: Final[Mapping[str, tuple[bytes, str, Sequence[str]]]] = {
         "payload_refused",
         ["payload/text", "is not of type"],
     ),
-    "a body above the limit": (with_spaces(LIMIT + 1), "too_large", [f"{LIMIT + 1} bytes", f"limit is {LIMIT}"]),
+    "a body above the limit": (
+        with_spaces(LIMIT + 1),
+        "too_large",
+        [f"{LIMIT + 1} bytes", f"limit is {LIMIT}"],
+    ),
 }
 
 
@@ -141,9 +145,7 @@ def test_an_unknown_capability_waits_for_a_person(caller: Caller, names: Names) 
 @pytest.mark.parametrize("kind", ["intake", "returns", "dlq", "outcomes.router-1", "agent.quick"])
 def test_nobody_is_answered_into_our_own_queues(caller: Caller, names: Names, kind: str) -> None:
     caller.send((json.dumps(echo("x")).encode(), {"reply_to": f"{names.prefix}.{kind}"}))
-    found: list[DeliveredMessage] = []
-    wait_until(lambda: bool(found.extend(caller.take(names.dlq)) or found), LIMIT_S)
-    (letter,) = found
+    (letter,) = caller.take_until(names.dlq, 1)
     assert header(letter, REASON) == "invalid"
     assert "is one of the router's own queues" in header(letter, ERROR)
 
@@ -228,13 +230,15 @@ def failed_outcome(task_id: str = "forged") -> Forged:
     return Forged(outcome_headers(dispatch(task_id).headers(), outcome))
 
 
-ODD: Final = (
+GOOD_ATTEMPT: Final = Attempt(1, "a", "d", "e", OutcomeClass.FAILED, "m", 1, 2).as_dict()
+ODD_PARTS: Final[tuple[dict[str, Any], ...]] = (
+    {"attempt": 1e300}, {"attempt": "1"}, {"agent": []}, {"message": None}, {"ended_at": 1e308},
+    {"dispatched_at": -(2**70)}, {"outcome": "unheard of"}, {"more": 1},
+)  # fmt: skip
+ODD: Final[tuple[Any, ...]] = (
     None, True, -1, 2**63 - 1, -(2**63), 1.5, "", " ", "x" * 300, "\0\n\x1b[2J", "🙈",
     [], [1, [2]], {"a": {"b": 1}}, bytearray(b"\xff\0"), "[", "null", "7", "[7]", "[{}]", '{"a": 1}',
-    '[{"attempt": 1e300, "agent": [], "dispatch": {}, "decision": 1, "outcome": "failed", "message": null, '
-    '"dispatched_at": -1, "ended_at": 1e308}]',
-    '[{"attempt": "1", "agent": "a", "dispatch": "d", "decision": "e", "outcome": "unheard of", "message": "", '
-    '"dispatched_at": 0, "ended_at": 0}]',
+    *(json.dumps([{**GOOD_ATTEMPT, **part}]) for part in ODD_PARTS),
     "succeeded", "cancelled", "handoff", "started",
 )  # fmt: skip
 
@@ -249,11 +253,14 @@ def each_header_odd(forged: Forged) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 def test_junk_in_our_own_queues_ends_as_a_dead_letter(caller: Caller, names: Names) -> None:
     queues = (names.outcomes("router-1"), names.returns, names.agent("quick"), names.lane("text.echo"))
-    junk = [(b"", {}), (b"junk", {"headers": {"x-reach-task": 7}}), (b"{}", {"headers": {"x-reach-task": "t"}})]
+    junk: list[tuple[bytes, Mapping[str, Any]]] = [
+        (b"", {}),
+        (b"junk", {"headers": {"x-reach-task": 7}}),
+        (b"{}", {"headers": {"x-reach-task": "t"}}),
+    ]
     for queue in queues:
         caller.send(*junk, exchange="", key=queue)
-    letters: list[DeliveredMessage] = []
-    wait_until(lambda: len(letters.extend(caller.take(names.dlq)) or letters) >= len(queues) * len(junk), LIMIT_S)
+    letters = caller.take_until(names.dlq, len(queues) * len(junk))
     assert len(letters) == len(queues) * len(junk)
     assert {header(letter, REASON) for letter in letters} == {"invalid"}
 
@@ -273,7 +280,7 @@ def test_odd_headers_in_our_own_queues_stop_nobody(caller: Caller, names: Names)
         messages = list(each_header_odd(forged))
         caller.send(*messages, exchange="", key=queue)
     for queue in (names.outcomes("router-1"), names.returns, names.agent("quick")):
-        wait_until(lambda queue=queue: caller.ready(queue) == 0, LIMIT_S)  # type: ignore[misc] - a default
+        caller.until_empty(queue)
     caller.take(names.dlq)
 
 
@@ -281,5 +288,37 @@ def test_odd_headers_in_our_own_queues_stop_nobody(caller: Caller, names: Names)
     "body", [b"", b"junk", b"[]", b"{}", orjson.dumps({"agent": "quick", "running": 5, "capacity": []})]
 )
 def test_odd_announcements_are_passed_over(caller: Caller, names: Names, body: bytes) -> None:
-    for key in (presence_key("quick"), manifest_key("quick"), router_key("router-2"), "cancel.quick", "who", "x"):
+    for key in (
+        presence_key("quick"),
+        manifest_key("quick"),
+        router_key("router-2"),
+        "cancel.quick",
+        "who",
+        "x",
+    ):
         caller.send((body, {}), exchange=names.events, key=key, mandatory=False)
+
+
+# ---- Bytes that no client library would send
+
+
+def test_no_bytes_that_a_producer_can_send_stop_anybody(
+    caller: Caller, names: Names, broker_url: str
+) -> None:
+    """What the broker takes of them ends as a dead letter or with a person, or is done; nothing is left over."""
+    good = json.dumps(echo("odd")).encode()
+    odd = [*catalogue(), *islice(odd_messages(seed=11, bodies=[good]), 150)]
+
+    async def send() -> int:
+        async with RawPublisher(broker_url) as publisher:
+            answers = [
+                await publisher.publish(message, exchange=names.tasks, routing_key="k") for message in odd
+            ]
+        return sum(answer.taken for answer in answers)
+
+    taken = asyncio.run(send())
+    assert taken > len(odd) * 3 / 4
+    caller.until_empty(names.intake)
+    letters = caller.take_until(names.dlq, 50)
+    assert {header(letter, REASON) for letter in letters} >= {"undecodable", "invalid"}
+    assert len(caller.take_until(names.unmatched, 20)) <= taken

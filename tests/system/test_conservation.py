@@ -77,12 +77,11 @@ def test_the_broker_is_killed_in_the_middle(node: Node, tmp_path: Path) -> None:
     assert_nothing_is_left(node.url, names)
 
 
-def test_what_has_side_effects_never_runs_twice(
-    broker_url: str, names: Names, processes: Processes
-) -> None:
+def test_what_has_side_effects_never_runs_twice(broker_url: str, names: Names, processes: Processes) -> None:
     """Where nobody can tell whether it ran, a person is asked."""
     tasks = {
-        f"once-{number}": {"capability": ONCE, "payload": {"hold": 0.05}, "side_effects": True} for number in range(60)
+        f"once-{number}": {"capability": ONCE, "payload": {"hold": 0.05}, "side_effects": True}
+        for number in range(60)
     }
     fleet = CrewAtWork(processes)
     with Caller(broker_url, names.tasks) as caller:
