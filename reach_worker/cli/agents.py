@@ -93,9 +93,9 @@ async def _agents(settings: Settings, seconds: float, *, as_json: bool) -> int:
 
 
 def _routers(heard: Heard) -> str:
-    """Routers are heard every presence.heartbeat_s; that one consumes can be seen at any time."""
-    ids = ", ".join(sorted(heard.routers))
-    return f"routers: {heard.intake_consumers} take tasks{f'; heard: {ids}' if ids else ''}"
+    """Routers answer when they are asked; that tasks are taken can be seen at any time."""
+    ids = ", ".join(sorted(heard.routers)) or "none answers"
+    return f"routers: {ids}" + ("" if heard.intake_consumers else "; nobody takes tasks now")
 
 
 def _line(agent_id: str, heard: Heard, written: Written) -> Line:

@@ -53,6 +53,7 @@ class Reply:
     result: bytes = b'{"said": "done"}'
     retry_after_ms: int | None = None
     started: bool = True
+    crashed: bool = False
     duration_ms: float | None = 5.0
 
 
@@ -177,6 +178,7 @@ class ScriptedAgent:
             retry_after_ms=reply.retry_after_ms,
             duration_ms=reply.duration_ms if reply.started else None,
             started=reply.started,
+            crashed=reply.crashed,
         )
         body = reply.result if reply.kind is OutcomeClass.SUCCEEDED else work.delivery.body
         headers = outcome_headers(work.delivery.headers, outcome)

@@ -16,9 +16,14 @@ from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import AnswerLost
 from reach_worker.testing import Fate, MemoryBus, Moment
 from tests.services.scripted import Reply, always
-from tests.services.stage import Stage, die
+from tests.services.stage import Stage, die, rules
 
+HOLD_S = 4.0
 Play = Callable[[Stage], Awaitable[None]]
+
+
+def scene() -> Stage:
+    return Stage(policies=rules(hold_s=HOLD_S), breaker=BreakerPolicy(streak=100, rate_floor=None))
 
 
 async def success(stage: Stage) -> None:
@@ -51,7 +56,7 @@ async def waited(stage: Stage) -> None:
     agent = await stage.agent("a", script=lambda _: None)
     stage.publish("t1")
     stage.publish("t2")
-    await stage.pass_time(32)
+    await stage.pass_time(HOLD_S + 1)
     agent.script = lambda _: Reply()
     for work in list(agent.held):
         await agent.end(work)
@@ -111,7 +116,7 @@ class Accident:
 
 
 async def played(play: Play, accident: Accident) -> Stage:
-    stage = Stage(breaker=BreakerPolicy(streak=100, rate_floor=None))
+    stage = scene()
     r1 = await stage.router()
     accident.watch(r1.bus)
     await play(stage)
@@ -126,7 +131,7 @@ def moments(play: Play) -> int:
 
 
 async def _counted(play: Play, accident: Accident) -> None:
-    stage = Stage(breaker=BreakerPolicy(streak=100, rate_floor=None))
+    stage = scene()
     r1 = await stage.router()
     accident.watch(r1.bus)
     await play(stage)
@@ -177,7 +182,7 @@ def test_any_message_may_go_wrong(play: Play, fate: Fate) -> None:
 
 
 async def _fated(play: Play, fates: list[Fate]) -> Stage:
-    stage = Stage(breaker=BreakerPolicy(streak=100, rate_floor=None))
+    stage = scene()
     r1 = await stage.router()
     r1.bus.fail_next(*fates)
     await play(stage)

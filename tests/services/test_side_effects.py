@@ -68,6 +68,45 @@ async def test_what_never_began_is_tried_again(kind: OutcomeClass) -> None:
     assert not stage.letters()
 
 
+DELIVERED_AGAIN = Reply(OutcomeClass.UNAVAILABLE, "it was delivered again", started=False, crashed=True)
+"""What an instance says that gets a dispatch which another may have had before: it does not run it."""
+
+
+async def test_what_was_delivered_again_before_it_began_costs_nothing() -> None:
+    stage, agent = await staged()
+    stage.publish("t1")
+    await stage.settle()
+    agent.script = succeed
+    await agent.end(agent.held[0], DELIVERED_AGAIN)
+    await stage.settle()
+    assert stage.answer("t1")["attempt"] == 1
+    assert [seen.outcome for seen in stage.outcomes("t1")] == [OutcomeClass.RELEASED, OutcomeClass.SUCCEEDED]
+    assert stage.r1.desk.fleet.agents["a"].breaker.streak == 0
+
+
+@pytest.mark.parametrize("how", ["note", "session", "restart"])
+async def test_what_was_delivered_again_and_may_have_begun_is_for_a_person(how: str) -> None:
+    stage, agent = await staged()
+    stage.publish("t1")
+    await stage.settle()
+    match how:
+        case "note":
+            await agent.say_started(agent.held[0])
+        case "session":  # another router may have had the note meanwhile, and the store cannot say
+            stage.r1.bus.end_session()
+            stage.store.away = True
+        case "restart":
+            stage.kill(stage.r1)
+            stage.store.away = True
+            await stage.router()
+    await agent.end(agent.held[0], DELIVERED_AGAIN)
+    await stage.settle()
+    stage.store.away = False
+    await stage.come_to_rest()
+    assert stage.letter().reason is DeadLetterReason.OUTCOME_UNKNOWN
+    assert agent.ran == {"t1": 1}
+
+
 async def test_the_note_counts_even_if_the_outcome_denies_it() -> None:
     stage, agent = await staged()
     stage.publish("t1")

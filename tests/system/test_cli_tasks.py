@@ -189,7 +189,7 @@ def test_agents_shows_who_is_there_and_who_is_not(processes: Processes) -> None:
         r"^quick +active +1 +0/4 +0 +closed +text\.echo +100% +1\.0 ", all_there.out, re.MULTILINE
     )
     assert re.search(r"^slow +active +1 +0/2 +0 +closed +text\.echo +- +- +-$", all_there.out, re.MULTILINE)
-    assert "routers: 1 take tasks; heard: router-1" in all_there.out
+    assert "routers: router-1\n" in all_there.out
     assert one_gone.status == 1
     states = {line["agent"]: line["state"] for line in one_gone.json()["agents"]}
     assert states == {"quick": "active", "slow": "silent"}
@@ -199,7 +199,7 @@ def test_topology_shows_the_queues_of_agents_that_a_router_met(fleet: Processes)
     shown = fleet.reach("topology", "show")
 
     assert shown.status == 0, shown.out
-    assert re.search(r"\.agent\.quick +present +0 +1$", shown.out, re.MULTILINE)
+    assert re.search(r"\.agent\.quick +present +0 +[12]$", shown.out, re.MULTILINE)
     assert re.search(r"\.lane\.text\.hold +present +0 +0$", shown.out, re.MULTILINE)
 
 

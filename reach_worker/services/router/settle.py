@@ -232,10 +232,7 @@ class Settlement:
     # -- acting
 
     def _act(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Step | None:
-        dispatch, outcome = told.dispatch, told.outcome
-        began = flight.started if flight is not None else outcome.crashed
-        if began or (known is not None and known.started):
-            outcome = replace(outcome, started=True)
+        dispatch, outcome = told.dispatch, self._as_known(told, flight, known)
         lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
         self._desk.hands.land(dispatch.dispatch_id)
         self._desk.hands.settling.add(dispatch.dispatch_id)
@@ -258,6 +255,24 @@ class Settlement:
             if told.delivery is None and flight is not None and lease is not None:
                 effect.undo = self._back_in_flight(flight, lease)
         return effect
+
+    def _as_known(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Outcome:
+        """The outcome, by what is known of the start.
+
+        A delivery may come again without anybody having died: it was on its way to an instance that stopped.
+        With side effects the next instance does not run it; where it provably never began, that is nobody's fault.
+        """
+        outcome, crashed = told.outcome, told.outcome.crashed
+        if outcome.started:
+            return outcome
+        proven = known is not None or self._is_current(told)
+        began = (flight.started if flight is not None else crashed) or (crashed and not proven)
+        if began or (known is not None and known.started):
+            return replace(outcome, started=True)
+        if crashed and outcome.instance_id and told.dispatch.envelope.side_effects:
+            why = "delivered again before it began"
+            return replace(outcome, outcome=OutcomeClass.RELEASED, message=why, crashed=False)
+        return outcome
 
     def _back_in_flight(self, flight: InFlight, lease: Lease) -> Callable[[Sent], None]:
         """No message stands behind what the router found out itself: it is found out again a little later."""
