@@ -96,7 +96,10 @@ class Stage:
         bus.subscribe("outcomes", self.names.outcomes(router_id), 500, at_once=True)
         bus.subscribe_mailbox(
             "router",
-            [(self.names.events, key) for key in ("presence.#", "manifest.#", "router.#", "hearsay.#")],
+            [
+                (self.names.events, key)
+                for key in ("who", "presence.#", "manifest.#", "router.#", "hearsay.#", "feedback.#")
+            ],
         )
         router = Router(desk, self.presence, bus, self.store)
         bus.on_session = router.watch.session_began
