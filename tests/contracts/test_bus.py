@@ -346,7 +346,7 @@ async def test_without_a_session_nothing_is_sent_and_nothing_raises_but_the_ques
         assert bus.current(delivery)
     assert not bus.current(delivery)
     await bus.ack([delivery])
-    assert await side.ready(side.names.dlq) == 1
+    await until_ready(side, side.names.dlq, 1)
 
 
 # ---- Getting, looking, declaring

@@ -14,7 +14,7 @@ from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.testing import Fate, Moment
-from tests.services.scripted import Reply, ScriptedAgent, succeed
+from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
 from tests.services.stage import OnStage, Stage, die, rules
 
 RETRIES = 2
@@ -54,7 +54,8 @@ class Outcome:
         agent = next((agent for agent in play.agents if agent.held), None)
         if agent is None:
             return
-        work, reply = agent.held[0], Reply(self.kind, started=self.started, retry_after_ms=1000)
+        work = agent.held[0]
+        reply = play.word(work, Reply(self.kind, started=self.started, retry_after_ms=1000))
         if self.started and work.dispatch.envelope.side_effects:
             await agent.say_started(work)
         if self.twice or self.unacknowledged:
@@ -168,10 +169,15 @@ class Play:
     published: Counter[str] = field(default_factory=Counter)
     capabilities: dict[str, str] = field(default_factory=dict)
     events: Sequence[Event] = ()
+    said: dict[str, Reply] = field(default_factory=dict)
 
     @property
     def agents(self) -> list[ScriptedAgent]:
         return self.stage.agents
+
+    def word(self, work: Work, reply: Reply) -> Reply:
+        """An agent may say how a dispatch ended more than once, but always the same."""
+        return self.said.setdefault(work.dispatch.dispatch_id, reply)
 
     def router(self, who: int) -> OnStage:
         return self.stage.routers[who % len(self.stage.routers)]
@@ -197,6 +203,8 @@ class Play:
             agent.script = succeed
             if not agent.alive:
                 await agent.start()
+            for work in list(agent.held):
+                await agent.end(work, self.word(work, Reply()))
         await self.stage.come_to_rest()
 
     def check(self) -> None:

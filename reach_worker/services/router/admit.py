@@ -15,7 +15,6 @@ from reach_worker.core.duplicates import (
     standing_of_published,
     standing_of_returned,
 )
-from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
@@ -24,7 +23,6 @@ from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
-from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.messages import retry_message
 
 log = logging.getLogger(__name__)
@@ -130,10 +128,8 @@ class Admission:
             return self._refuse(delivery, read, taken=False)
         envelope = read.envelope
         hands = self._desk.hands
+        self._dispatcher.forget_settled(envelope, known.get(envelope.task_id))
         flight = hands.of_task(envelope.task_id)
-        if flight is not None and self._settled_elsewhere(flight, envelope, known.get(envelope.task_id)):
-            self._dispatcher.release(flight.dispatch)
-            flight = None
         if flight is not None:
             again = self._dispatcher.sent_before(flight, read.envelope, delivery)
             if again is not None:
@@ -157,13 +153,6 @@ class Admission:
             )
         read = replace(read, envelope=replace(envelope, not_before=0))
         return self._begin(delivery, read, from_lane=from_lane)
-
-    def _settled_elsewhere(self, flight: InFlight, envelope: Envelope, known: KnownTask | None) -> bool:
-        """What we believe to be out was settled by a router that stood in for us: this copy came of that."""
-        dispatch_id = flight.dispatch.dispatch_id
-        if envelope.knows_end_of(dispatch_id):
-            return True
-        return flight.session != self._desk.session and known is not None and known.dispatch_id != dispatch_id
 
     def _begin(self, delivery: Delivery, read: Admitted, *, from_lane: bool = False) -> Step | None:
         self._desk.counts.admitted += 1

@@ -43,6 +43,20 @@ class Dispatcher:
         waiting = Waiting(flight.admitted, ask_of(flight.admitted, self._desk.tags), delivery, 0.0, "")
         return self._send(waiting, flight)
 
+    def forget_settled(self, envelope: Envelope, known: KnownTask | None) -> None:
+        """Give up what we believe to be out, if a router that stood in for us has settled it.
+
+        ``envelope``: of a later copy of the task, or of a later dispatch. Only what was sent in an earlier session
+        (or life) can have been settled so; the store then knows of another dispatch, or of none that is out.
+        """
+        flight = self._desk.hands.of_task(envelope.task_id)
+        if flight is None:
+            return
+        dispatch_id = flight.dispatch.dispatch_id
+        old = flight.session != self._desk.session and not flight.uncertain
+        if envelope.knows_end_of(dispatch_id) or (old and known is not None and known.dispatch_id != dispatch_id):
+            self.release(flight.dispatch)
+
     def in_doubt(self, envelope: Envelope, delivery: Delivery, known: KnownTask | None) -> Step | None:
         """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
 

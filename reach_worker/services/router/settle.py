@@ -151,6 +151,8 @@ class Settlement:
         recalled = hands.recall(told.delivery, task_id) if told.delivery is not None else None
         if recalled is not None and told.delivery is not None:
             return self._binder.place(recalled.admitted, told.delivery, rows=recalled.rows)
+        if dispatch_id not in hands.in_flight:
+            self._dispatcher.forget_settled(told.dispatch.envelope, tasks.get(task_id))
         again = self._sent_again(told)
         if again is not None:
             return again
@@ -167,8 +169,10 @@ class Settlement:
 
     def _is_current(self, told: Told) -> bool:
         """It is certain, by what we know alone: we sent the dispatch, and nobody else can have got its outcome."""
-        flight = self._desk.hands.in_flight.get(told.dispatch.dispatch_id)
-        return flight is not None and told.delivery is not None and flight.session == self._desk.session
+        flight, delivery = self._desk.hands.in_flight.get(told.dispatch.dispatch_id), told.delivery
+        if flight is None or delivery is None or delivery.redelivered:
+            return False
+        return flight.session == self._desk.session
 
     def _too_late(self, told: Told, why: str, task: KnownTask | None) -> Step:
         """An outcome that is not of the current dispatch: recorded, and but for two cases that is all."""
