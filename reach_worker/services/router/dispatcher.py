@@ -54,7 +54,9 @@ class Dispatcher:
             return
         dispatch_id = flight.dispatch.dispatch_id
         old = flight.session != self._desk.session and not flight.uncertain
-        if envelope.knows_end_of(dispatch_id) or (old and known is not None and known.dispatch_id != dispatch_id):
+        if envelope.knows_end_of(dispatch_id) or (
+            old and known is not None and known.dispatch_id != dispatch_id
+        ):
             self.release(flight.dispatch)
 
     def in_doubt(self, envelope: Envelope, delivery: Delivery, known: KnownTask | None) -> Step | None:
