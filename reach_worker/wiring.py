@@ -267,8 +267,8 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
         async with unless_stopped(bus.running(), worker.stop_asked) as up:
             if up is None:
                 return 0
-            log.info("agent %s instance %s is up, broker %s", manifest.id, instance_id, bus.server_version)
-            await worker.run()
+            words = "agent %s instance %s is up, broker %s"
+            await worker.run(lambda: log.info(words, manifest.id, instance_id, bus.server_version))
     if worker.left_behind:
         log.warning("%d runs could not be ended; leaving without them", worker.left_behind)
         os._exit(0)

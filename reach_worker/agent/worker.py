@@ -8,7 +8,7 @@ others along.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -95,8 +95,8 @@ class Worker:
 
     # -- life
 
-    async def run(self) -> None:
-        """Heartbeat, manifest, consume; until asked to stop, then drain."""
+    async def run(self, up: Callable[[], None] = lambda: None) -> None:
+        """Heartbeat, manifest, consume; until asked to stop, then drain. ``up`` is called once it consumes."""
         async with asyncio.TaskGroup() as group:
             beats = group.create_task(
                 self._announcer.beat_forever(self._clock, self._policy.heartbeat_s), name="heartbeats"
@@ -104,6 +104,7 @@ class Worker:
             sender = group.create_task(self._outbox.run(), name="outcomes")
             await self._announcer.introduce()
             await self._bus.want("work", wanted=True)
+            up()
             while not self.stop_asked.is_set():
                 await self._wait()
                 await self._turn(group)

@@ -13,6 +13,7 @@ from reach_worker.bus import topology
 from reach_worker.core.names import Names
 from tests.bus.private_node import Node, private_node
 from tests.bus.wire import shared_broker
+from tests.system.crew import MEMBERS
 from tests.system.processes import Processes, environment
 from tests.system.small_agents import AGENTS
 
@@ -49,11 +50,12 @@ def fresh_prefix(broker_url: str) -> Iterator[str]:
 
 def delete_all(broker_url: str, prefix: str) -> None:
     """Delete what these tests may have made under a prefix. What does not exist is fine."""
+    manifests = [agent.manifest for agent in (*AGENTS, *MEMBERS)]
     made = topology.complete(
         Names(prefix),
         router_ids=ROUTERS,
-        agent_ids=[agent.manifest.id for agent in AGENTS],
-        capabilities=[each.id for agent in AGENTS for each in agent.manifest.capabilities],
+        agent_ids=[manifest.id for manifest in manifests],
+        capabilities=[each.id for manifest in manifests for each in manifest.capabilities],
     )
     with pika.BlockingConnection(pika.URLParameters(broker_url)) as connection:
         channel = connection.channel()

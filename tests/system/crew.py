@@ -68,7 +68,11 @@ def _member(agent_id: str, *more: str) -> Agent:
     return agent
 
 
-one, two, three, four = _member("crew-1", ONLY), _member("crew-2"), _member("crew-3"), _member("crew-4")
-CREW: Final = {agent.manifest.id: f"tests.system.crew:{name}" for name, agent in
-               {"one": one, "two": two, "three": three, "four": four}.items()}  # fmt: skip
+one, two, three, four = MEMBERS = tuple(
+    _member(agent_id, *more) for agent_id, *more in (("crew-1", ONLY), ("crew-2",), ("crew-3",), ("crew-4",))
+)
+CREW: Final = {
+    agent.manifest.id: f"tests.system.crew:{name}"
+    for agent, name in zip(MEMBERS, ("one", "two", "three", "four"), strict=True)
+}
 """Where ``reach agent`` finds each."""

@@ -20,8 +20,11 @@ class CrewAtWork:
         self.agents = {agent_id: self.agent(agent_id) for agent_id in agents}
 
     def agent(self, agent_id: str, **more: str) -> Running:
-        """One more process of an agent."""
-        return self._processes.agent(CREW[agent_id], **{NOTES: str(self.notes)}, **self._settings, **more)
+        """One more process of an agent, which the router has heard of."""
+        agent = self._processes.agent(CREW[agent_id], **{NOTES: str(self.notes)}, **self._settings, **more)
+        instance = agent.wait_for(r"instance (\S+) is up")[1]
+        self.router.wait_for(rf"{agent_id} instance {instance} is active")
+        return agent
 
     def restart_router(self) -> None:
         """SIGKILL, and at once another one."""

@@ -272,7 +272,6 @@ def test_odd_headers_in_our_own_queues_stop_nobody(caller: Caller, names: Names)
     returned = Forged(envelope("odd").headers())
     for queue, forged in (
         (names.outcomes("router-1"), outcome),
-        (names.returns, outcome),
         (names.returns, asked),
         (names.returns, returned),
         (names.agent("quick"), asked),
