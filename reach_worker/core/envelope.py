@@ -105,9 +105,13 @@ class Envelope:
         """The same task after one more dispatch of it came back unrun."""
         return replace(self, released=(*self.released, dispatch_id)[-MOST_RELEASED:])
 
+    def history(self) -> frozenset[str]:
+        """The ids of the dispatches that this copy of the task has behind it."""
+        return frozenset((*self.released, *(attempt.dispatch_id for attempt in self.attempts)))
+
     def knows_end_of(self, dispatch_id: str) -> bool:
         """This copy of the task has gone on since that dispatch."""
-        return dispatch_id in self.released or any(a.dispatch_id == dispatch_id for a in self.attempts)
+        return dispatch_id in self.history()
 
     def remaining_us(self, now_us: int) -> int | None:
         """Microseconds until the deadline, ``None`` where there is none."""

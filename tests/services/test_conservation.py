@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from reach_worker.core.backoff import RetryPolicy
@@ -224,7 +224,36 @@ class Play:
         assert stage.at_rest(), (stage.ready(), stage.unacknowledged(), stage.r1.leases)
 
 
-@pytest.mark.parametrize("routers", [1])
+# What was found once, each with a fault of its own behind it.
+ONE, BOTH, EFFECTS = (Publish("t0", f"text.{name}", None) for name in ("one", "both", "effects"))
+OTHER = Publish("t1", "text.both", None)
+RELEASED, TIMEOUT, LIMITED, DONE = (
+    Outcome(kind, started=False, twice=False, unacknowledged=False)
+    for kind in (
+        OutcomeClass.RELEASED,
+        OutcomeClass.TIMEOUT,
+        OutcomeClass.RATE_LIMITED,
+        OutcomeClass.SUCCEEDED,
+    )
+)
+DONE_TWICE = replace(DONE, twice=True)
+BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
+
+
+@example(events=[EFFECTS, LIMITED, Turn(0.5), SessionLost(BEFORE, 0)])
+@example(events=[EFFECTS, Mishap(0, Fate.LOST, 0), DONE_TWICE])
+@example(events=[EFFECTS, RouterKilled(AFTER, 0), RELEASED, Turn(12.0), SessionLost(BEFORE, 0)])
+@example(events=[Mishap(0, Fate.LOST, 0), EFFECTS, RouterKilled(BEFORE, 0)])
+@example(events=[Mishap(0, Fate.LOST, 0), ONE, RouterKilled(BEFORE, 1)])
+@example(events=[ONE, RouterKilled(BEFORE, 0), RELEASED, SessionLost(BEFORE, 0), TIMEOUT])
+@example(
+    events=[ONE, RouterKilled(BEFORE, 0), RELEASED, RouterKilled(BEFORE, 0), OTHER, RouterKilled(BEFORE, 1)]
+)
+@example(events=[SessionLost(None, 1), ONE, OTHER, SessionLost(BEFORE, 0)])
+@example(events=[BOTH, TIMEOUT, Mishap(2, Fate.STORED, 1), OTHER, RELEASED, Turn(35.0), Turn(35.0)])
+@example(events=[RouterKilled(BEFORE, 0), StoreAway(away=True), EFFECTS, OTHER])
+@example(events=[ONE, StoreAway(away=True), TIMEOUT, ONE, TIMEOUT])
+@pytest.mark.parametrize("routers", [1, 2])
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events=st.lists(EVENTS, min_size=3, max_size=25))
 def test_nothing_is_lost_and_nothing_ends_twice(routers: int, events: list[Event]) -> None:

@@ -96,6 +96,7 @@ class Admission:
     def _take_published(self, delivery: Delivery, read: Read, known: dict[str, KnownTask]) -> Step | None:
         task_id = read.envelope.task_id
         hands = self._desk.hands
+        self._dispatcher.forget_settled(read.envelope, known.get(task_id))
         in_hand = task_id in hands.waiting or task_id in hands.by_task or task_id in hands.closing
         if isinstance(read, Refused):
             return self._refuse(delivery, read, taken=in_hand or task_id in known)

@@ -44,20 +44,30 @@ class Dispatcher:
         return self._send(waiting, flight)
 
     def forget_settled(self, envelope: Envelope, known: KnownTask | None) -> None:
-        """Give up what we believe to be out, if a router that stood in for us has settled it.
+        """Give up what we believe to be out, if another router has settled it, or has done the task itself.
 
-        ``envelope``: of a later copy of the task, or of a later dispatch. Only what was sent in an earlier session
-        (or life) can have been settled so; the store then knows of another dispatch, or of none that is out.
+        ``envelope``: of a later copy of the task, or of a later dispatch.
         """
         flight = self._desk.hands.of_task(envelope.task_id)
         if flight is None:
             return
-        dispatch_id = flight.dispatch.dispatch_id
-        old = flight.session != self._desk.session and not flight.uncertain
-        if envelope.knows_end_of(dispatch_id) or (
-            old and known is not None and known.dispatch_id != dispatch_id
-        ):
+        knows = envelope.knows_end_of(flight.dispatch.dispatch_id)
+        if knows or _went_elsewhere(envelope, flight) or self._overtaken(flight, known):
             self.release(flight.dispatch)
+
+    def _overtaken(self, flight: InFlight, known: KnownTask | None) -> bool:
+        """The store knows of another dispatch, or of an end, that did not come of ours.
+
+        It can only be so for what was sent in an earlier session or life, or was not sent for certain.
+        """
+        ours = flight.dispatch
+        if known is None or known.dispatch_id == ours.dispatch_id or known.life < ours.envelope.life:
+            return False
+        if not flight.uncertain:
+            return flight.session != self._desk.session
+        if known.dispatch_id is None:
+            return known.state is not TaskState.UNDER_WAY
+        return not ours.envelope.knows_end_of(known.dispatch_id)
 
     def in_doubt(self, envelope: Envelope, delivery: Delivery, known: KnownTask | None) -> Step | None:
         """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
@@ -266,3 +276,8 @@ class Dispatcher:
             router=dispatch.owner,
             at=dispatch.dispatched_at,
         )
+
+
+def _went_elsewhere(envelope: Envelope, flight: InFlight) -> bool:
+    """This copy has dispatches behind it that are not behind ours: it went on without us."""
+    return flight.admitted is not None and not envelope.history() <= flight.dispatch.envelope.history()

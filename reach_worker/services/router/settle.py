@@ -153,7 +153,7 @@ class Settlement:
             return self._binder.place(recalled.admitted, told.delivery, rows=recalled.rows)
         if dispatch_id not in hands.in_flight:
             self._dispatcher.forget_settled(told.dispatch.envelope, tasks.get(task_id))
-        again = self._sent_again(told)
+        again = self._sent_again(told, dispatches.get(dispatch_id))
         if again is not None:
             return again
         flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
@@ -177,7 +177,7 @@ class Settlement:
     def _too_late(self, told: Told, why: str, task: KnownTask | None) -> Step:
         """An outcome that is not of the current dispatch: recorded, and but for two cases that is all."""
         hands, envelope, delivery = self._desk.hands, told.dispatch.envelope, told.delivery
-        in_hand = envelope.task_id in hands.by_task or envelope.task_id in hands.waiting
+        in_hand = any(envelope.task_id in held for held in (hands.by_task, hands.waiting, hands.closing))
         led_on = task is not None and task.dispatch_id != told.dispatch.dispatch_id
         if delivery is not None and led_on and not in_hand:
             in_doubt = self._dispatcher.in_doubt(envelope, delivery, task)
@@ -187,14 +187,19 @@ class Settlement:
         unknown = task is not None and task.outcome_unknown
         return self._resolved(told, why) if well and unknown else self._stale(told, why)
 
-    def _sent_again(self, told: Told) -> Step | None:
+    def _sent_again(self, told: Told, known: KnownDispatch | None) -> Step | None:
         """An outcome led to another dispatch, came again, and nobody knows whether that dispatch was sent."""
-        other = self._desk.hands.of_task(told.dispatch.envelope.task_id)
-        if other is None or told.delivery is None:
+        other, dispatch_id = (
+            self._desk.hands.of_task(told.dispatch.envelope.task_id),
+            told.dispatch.dispatch_id,
+        )
+        if other is None or told.delivery is None or other.dispatch.dispatch_id == dispatch_id:
             return None
-        if not (other.uncertain or (other.admitted is None and told.delivery.redelivered)):
-            return None
-        if other.dispatch.dispatch_id == told.dispatch.dispatch_id:
+        if other.admitted is None:
+            led_there = told.delivery.redelivered and known is not None and known.settled
+        else:
+            led_there = other.uncertain and other.dispatch.envelope.knows_end_of(dispatch_id)
+        if not led_there:
             return None
         return self._dispatcher.sent_before(other, told.dispatch.envelope, told.delivery)
 
