@@ -77,7 +77,8 @@ class Recording:
 class Desk:
     """Where the three steps meet.
 
-    ``lives``: whether another router was heard lately. ``session``: the broker session's number.
+    ``lives``: whether another router was heard lately. ``alone``: whether there is certainly no other one.
+    ``session``: the broker session's number.
     """
 
     router_id: str
@@ -90,6 +91,7 @@ class Desk:
     recording: Recording = field(default_factory=Recording)
     counts: Counts = field(default_factory=Counts)
     lives: Callable[[str], bool] = lambda _router_id: False
+    alone: Callable[[], bool] = lambda: False
     session: int = 0
     to_tell: list[News] = field(default_factory=list)
 
