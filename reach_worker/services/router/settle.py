@@ -208,13 +208,13 @@ class Settlement:
     ) -> str | None:
         """Why a dispatch is not its task's current one, by what we and the store know; ``None`` if it is."""
         hands, task_id = self._desk.hands, dispatch.envelope.task_id
-        why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
-        if why is not None:
-            return why
         if dispatch.dispatch_id in hands.settling:
             return "it is settled in this very turn"
         if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
             return "it was settled before"
+        why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
+        if why is not None:
+            return why
         in_hand = (
             task_id in hands.waiting
             or hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
