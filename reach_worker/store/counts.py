@@ -39,15 +39,27 @@ WHERE (agent_id, capability) IN (
 COUNTS_AND_TIMES: Final = f"""
 SELECT {COLUMNS}, (
     SELECT json_group_array(duration_ms) FROM (
-        SELECT o.duration_ms FROM outcomes AS o
-        WHERE o.agent_id = s.agent_id AND o.capability = s.capability AND o.outcome = 'succeeded'
-            AND o.standing = 'current' AND o.duration_ms < 1e12
-        ORDER BY o.at DESC, o.id DESC LIMIT {WINDOW}
+        SELECT duration_ms FROM (
+            SELECT o.at, o.id, o.duration_ms FROM outcomes AS o
+            WHERE o.agent_id = s.agent_id AND o.capability = s.capability AND o.outcome = 'succeeded'
+                AND o.standing = 'current' AND o.duration_ms < 1e12
+            ORDER BY o.at DESC, o.id DESC LIMIT {WINDOW}
+        )
+        UNION ALL
+        SELECT duration_ms FROM (
+            SELECT p.duration_ms FROM service_times AS p
+            WHERE p.agent_id = s.agent_id AND p.capability = s.capability
+            ORDER BY p.at DESC, p.outcome DESC LIMIT {WINDOW}
+        )
+        LIMIT {WINDOW}
     )
 )
 FROM success AS s
 """  # noqa: S608 - our names
-"""Every row as :data:`COLUMNS`, then its last service times in milliseconds as JSON, newest first."""
+"""Every row as :data:`COLUMNS`, then its last service times in milliseconds as JSON, newest first.
+
+Those of tasks that were pruned are older than all others, as far as the order of a few hundred matters.
+"""
 
 _SAVE: Final = (
     f"INSERT OR REPLACE INTO success ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our names

@@ -28,7 +28,14 @@ WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
 class StoreBusy(StoreUnavailable):
-    """Locked, full, or a read or write failed: it may pass by itself, so it is worth another try."""
+    """Locked, full, or out of memory: it may pass by itself, so it is worth another try."""
+
+
+class StoreSick(StoreUnavailable):
+    """The file is there, and is damaged, write-protected, or on a disk that fails: for a person to mend.
+
+    Worth another try too, but from the beginning, with a new connection.
+    """
 
 
 _PASSING: Final = frozenset(
@@ -37,11 +44,21 @@ _PASSING: Final = frozenset(
         sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_PROTOCOL,
         sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_INTERRUPT,
     }
 )
+
+
+_WHAT_TO_DO: Final = {
+    sqlite3.SQLITE_CORRUPT: (
+        "; it is damaged: move it away, with the files beside it that end with -wal and -shm, and a new one is made, "
+        "or put a backup in its place"
+    ),
+    sqlite3.SQLITE_READONLY: "; see that this user may write it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "; see that its folder is there, and that this user may read and write both",
+    sqlite3.SQLITE_IOERR: "; see to the disk",
+}
 
 
 def unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailable | StoreForeign:
@@ -53,8 +70,10 @@ def unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailable 
         return StoreForeign(
             f"{path} is not an SQLite database; set store.path to another file, or move it away"
         )
-    kind = StoreBusy if code in _PASSING else StoreUnavailable
-    return kind(f"{path}: {error}")
+    if code in _PASSING:
+        return StoreBusy(f"{path}: {error}")
+    kind = StoreSick if path.is_file() else StoreUnavailable
+    return kind(f"{path}: {error}{_WHAT_TO_DO.get(code, '')}")
 
 
 @contextmanager
@@ -75,7 +94,8 @@ async def connect(path: Path, busy_s: float) -> aiosqlite.Connection:
         StoreForeign: the file is something else; it was not touched.
         StoreNewer: a newer version of this package wrote it; it was not touched.
         StoreBusy: it is locked, or the disk is full.
-        StoreUnavailable: it cannot be opened, and will not be by waiting.
+        StoreSick: it is damaged or write-protected.
+        StoreUnavailable: it cannot be made.
     """
     with our_errors(path):
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)

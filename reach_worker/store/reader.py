@@ -74,7 +74,11 @@ SELECT task_id, reply_to, correlation_id, at FROM waiters
 WHERE task_id IN (SELECT value FROM json_each(?)) ORDER BY at, id
 """
 
-_FEEDBACK: Final = "SELECT agent_id, capability, verdict, at FROM feedback ORDER BY at"
+_FEEDBACK: Final = """
+SELECT agent_id, capability, verdict, at FROM feedback
+UNION ALL SELECT agent_id, capability, verdict, at FROM judgements
+ORDER BY at
+"""
 _MANIFESTS: Final = "SELECT body, max(last_seen) FROM manifests GROUP BY agent_id ORDER BY agent_id"
 
 

@@ -42,9 +42,10 @@ class SqliteStore:
         Entering it raises:
             StoreForeign: the file is something else; it was not touched.
             StoreNewer: a newer version of this package wrote it; it was not touched.
-            StoreUnavailable: it cannot be opened, and will not be by waiting.
+            StoreUnavailable: there is none, and it cannot be made.
 
-        One that is locked, or on a full disk, is no error: rows are kept until it comes back.
+        One that is locked, damaged, write-protected or on a full disk is no error: rows are kept until it comes back,
+        or until somebody puts another one in its place.
         """
         return cls(path, Limits(wait_s=wait_s, batch=batch, memory_rows=memory_rows), clock)
 
