@@ -19,7 +19,7 @@ import aiosqlite
 
 from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable
 from reach_worker.store.database import APPLICATION_ID, connect_to_read, schema_of
-from reach_worker.store.survey import BUSY_S, PROBLEMS_SHOWN, problems
+from reach_worker.store.survey import BUSY_S, CHECK, problems
 
 STEP_PAGES: Final = 2000
 """8 MB: what is copied before progress is told, and a stop noticed."""
@@ -130,16 +130,24 @@ def _checked(path: Path, partial: Path, schema: int) -> int:
     """Make it one plain file, and read it whole; how many tasks are in it."""
     with closing(sqlite3.connect(partial)) as copy:
         copy.execute("PRAGMA journal_mode = DELETE")
-        found = problems(copy.execute(f"PRAGMA integrity_check({PROBLEMS_SHOWN})"))
+        found = _damage(copy)
         if found:
             raise StoreUnavailable(
-                f"{path} is damaged, so a copy of it is no backup: {'; '.join(found)}. Keep your older backups; "
-                "`reach store stats --check` tells more"
+                f"{path} is damaged, so a copy of it is no backup; keep your older ones: {'; '.join(found)}"
             )
         header = [copy.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
         if header != [APPLICATION_ID, schema]:
             raise StoreUnavailable(f"{partial}: the copy is not what {path} is: {header}")
         return int(copy.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+
+def _damage(copy: sqlite3.Connection) -> list[str]:
+    try:
+        return problems(copy.execute(CHECK))
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_CORRUPT:
+            raise
+        return [str(error)]
 
 
 def _name(partial: Path, target: Path, *, replace: bool) -> None:

@@ -38,6 +38,10 @@ class StoreSick(StoreUnavailable):
     """
 
 
+class StoreDamaged(StoreSick):
+    """What is in the file makes no sense to SQLite."""
+
+
 _PASSING: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -57,7 +61,7 @@ _WHAT_TO_DO: Final = {
     ),
     sqlite3.SQLITE_READONLY: "; see that this user may write it and its folder",
     sqlite3.SQLITE_CANTOPEN: "; see that its folder is there, and that this user may read and write both",
-    sqlite3.SQLITE_IOERR: "; see to the disk",
+    sqlite3.SQLITE_IOERR: "; see to the disk: is it full, or failing?",
 }
 
 
@@ -70,10 +74,14 @@ def unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailable 
         return StoreForeign(
             f"{path} is not an SQLite database; set store.path to another file, or move it away"
         )
+    if path.is_dir():
+        return StoreUnavailable(f"{path} is a folder; set store.path to a file in it")
     if code in _PASSING:
         return StoreBusy(f"{path}: {error}")
-    kind = StoreSick if path.is_file() else StoreUnavailable
-    return kind(f"{path}: {error}{_WHAT_TO_DO.get(code, '')}")
+    text = f"{path}: {error}{_WHAT_TO_DO.get(code, '')}"
+    if code == sqlite3.SQLITE_CORRUPT:
+        return StoreDamaged(text)
+    return StoreSick(text) if path.is_file() else StoreUnavailable(text)
 
 
 @contextmanager

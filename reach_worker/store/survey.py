@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import aiosqlite
 
-from reach_worker.store.database import connect_to_read, number, our_errors, schema_of
+from reach_worker.store.database import StoreDamaged, connect_to_read, number, our_errors, schema_of
 from reach_worker.store.pruning import OF_TASK, OF_TASK_ID, OLD, PRUNED, REMAINS
 from reach_worker.store.spill import spill_of
 
 BUSY_S: Final = 5.0
-PROBLEMS_SHOWN: Final = 20
+CHECK: Final = "PRAGMA integrity_check(20)"
+"""It says no more than so many problems."""
 
 _TABLES: Final = """
 SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name
@@ -112,13 +113,15 @@ async def check(path: Path) -> list[str]:
     connection = await connect_to_read(path, BUSY_S)
     try:
         with our_errors(path):
-            return problems(await connection.execute_fetchall(f"PRAGMA integrity_check({PROBLEMS_SHOWN})"))
+            return problems(await connection.execute_fetchall(CHECK))
+    except StoreDamaged as error:
+        return [str(error.__cause__)]  # it cannot even be checked to its end
     finally:
         await connection.close()
 
 
 def problems(found: Iterable[Sequence[Any]]) -> list[str]:
-    """What an integrity check answered, where it was not that all is well."""
+    """What :data:`CHECK` answered, where it was not that all is well."""
     texts = [str(text) for (text,) in found]
     return [] if texts == _SOUND else texts
 

@@ -48,7 +48,7 @@ def _folder(path: Path) -> None:
         (_text, "is not an SQLite database"),
         (_another_programs, "is another program's SQLite database"),
         (_newer, "a newer version wrote it"),
-        (_folder, "unable to open database file"),
+        (_folder, "is a folder; set store.path to a file in it"),
     ],
 )
 def test_a_store_that_is_not_ours_is_told_and_not_touched(
