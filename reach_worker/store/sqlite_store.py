@@ -51,9 +51,10 @@ class SqliteStore:
 
     async def __aenter__(self) -> Self:
         await self._writer.begin()
-        self._open.push_async_callback(self._reader.close)
         group = await self._open.enter_async_context(asyncio.TaskGroup())
         self._open.callback(self._writer.stop)
+        # Before the writer's: whoever lets go of the file last, and may write it, takes its log into it.
+        self._open.push_async_callback(self._reader.close)
         group.create_task(self._writer.run(), name="store writer")
         group.create_task(self._writer.run_overflow(), name="store spill")
         return self
