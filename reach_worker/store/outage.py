@@ -2,11 +2,15 @@
 
 import logging
 from collections.abc import Iterable
+from typing import Final
 
 from reach_worker.ports import Clock
 from reach_worker.store.stats import StoreStats, worth_saying
 
 log = logging.getLogger(__name__)
+
+FIRST_TOLD: Final = 4
+"""Attempts after which a store is said to be still away: many a lock is over before."""
 
 
 class Outage:
@@ -27,7 +31,7 @@ class Outage:
             log.warning(
                 "the store is away, rows are kept; tasks go on, those with side effects wait: %s", error
             )
-        elif worth_saying(self._failures):
+        elif self._failures >= FIRST_TOLD and worth_saying(self._failures):
             log.warning(
                 "the store is still away after %.0f s: %d rows in memory, %d went to the spill file, %d lost: %s",
                 self._clock.monotonic() - self._since,

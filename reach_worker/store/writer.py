@@ -89,7 +89,8 @@ class Writer:
 
         Any other trouble is raised: what is there is no store of ours, or there cannot be one.
         """
-        await self._spill.look()
+        if await self._spill.look():
+            self._work.set()
         try:
             await self._link.get()
         except (StoreBusy, StoreSick) as error:
