@@ -2,7 +2,8 @@
 
 A task goes when it has ended, its end is old, and the answer need not be remembered any more; one that has not ended
 stays, whatever its age. What a late row left of a task that is gone already (no beginning, no dispatch, no end) goes
-by its age alone. Success statistics stay: service times and people's judgements are put aside first.
+by its age alone, and so does a life that began anew before its end was recorded; the later life goes after it, or the
+task would be under way again. Success statistics stay: service times and people's judgements are put aside first.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ t.first_seen < :before AND (
     t.ended_at < :before
         AND NOT EXISTS (SELECT 1 FROM ends AS e WHERE e.task = t.id AND e.remember_until > :now)
     OR t.ended IS NULL AND t.accepted = 0 AND t.dispatch_id IS NULL AND t.parked_at = 0
-)
+    OR t.ended IS NULL AND EXISTS (SELECT 1 FROM tasks AS n WHERE n.task_id = t.task_id AND n.life > t.life)
+) AND NOT EXISTS (SELECT 1 FROM tasks AS n WHERE n.task_id = t.task_id AND n.life < t.life AND n.ended IS NULL)
 """
 """Of ``tasks AS t``; the parameters are UTC microseconds."""
 
