@@ -18,6 +18,7 @@ from reach_worker.ports import AnswerLost, BreakerMoved, Feedback, Joined, Row
 from reach_worker.store import SqliteStore
 from reach_worker.store.pruner import DAY_US, LARGEST, PIECE_S, SMALLEST, Pruner, Retention, next_size
 from reach_worker.store.pruning import PRUNED
+from reach_worker.store.vacuum import vacuum
 from reach_worker.testing.clock import SteppedClock
 from tests.store.sample import (
     SECOND,
@@ -324,6 +325,37 @@ async def test_a_pruner_that_is_stopped_leaves_a_whole_file(path: Path) -> None:
     left = rows_in(path)
     assert 0 < left["tasks"] < 500
     assert {rows for table, rows in left.items() if table != "breaker_moves"} == {left["tasks"]}
+
+
+async def test_the_file_is_made_smaller_while_routers_have_it_open(path: Path) -> None:
+    await written(path, *(row for number in range(2000) for row in whole(f"old{number}", OLD + number)))
+    await prune(path)
+    size = size_of(path)
+    async with opened(path) as store:
+        for number in range(50):
+            await store.record([accepted(f"before{number}", at=NOW)])
+        shrinking = asyncio.ensure_future(vacuum(path, 10))  # noqa: TID251 - awaited below
+        for number in range(50):
+            await store.record([accepted(f"meanwhile{number}", at=NOW)])
+        await shrinking
+        await recorded(store, accepted("after", at=NOW))
+        assert store.stats().lost == 0
+
+    assert size_of(path) < size / 2
+    assert count(path, "tasks") == 101
+
+
+async def test_a_locked_store_is_not_made_smaller_and_says_what_it_takes(path: Path) -> None:
+    await written(path, *whole("old", OLD))
+    with (
+        locked(path),
+        pytest.raises(StoreUnavailable, match="database is locked; this takes the store for itself"),
+    ):
+        await vacuum(path, 0.01)
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
 
 
 async def test_what_is_not_there_is_not_pruned_in_silence(tmp_path: Path) -> None:
