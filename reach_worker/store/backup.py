@@ -44,9 +44,16 @@ def _nobody(_copied: int, _all: int) -> None:
 
 
 async def backup(
-    path: Path, target: Path, *, replace: bool = False, told: Callable[[int, int], object] = _nobody
+    path: Path,
+    target: Path,
+    *,
+    replace: bool = False,
+    told: Callable[[int, int], object] = _nobody,
+    step_pages: int = STEP_PAGES,
 ) -> Backup:
-    """Copy the store at ``path`` to ``target``. ``told`` hears, in another thread, how many pages of all are copied.
+    """Copy the store at ``path`` to ``target``.
+
+    ``told`` hears after every step, in another thread, how many pages of all are copied.
 
     Raises:
         BadInput: the target is there already and is not to be replaced, or cannot be a file.
@@ -59,7 +66,7 @@ async def backup(
     try:
         schema = await schema_of(source)
         with _failing(target), _partial(path, target) as partial:
-            await _copy(source, partial, told)
+            await _copy(source, partial, told, step_pages)
             tasks = await asyncio.to_thread(_checked, path, partial, schema)
             await asyncio.to_thread(_name, partial, target, replace=replace)
             size = (await asyncio.to_thread(target.stat)).st_size
@@ -103,7 +110,9 @@ def _partial(path: Path, target: Path) -> Iterator[Path]:
             partial.with_name(partial.name + end).unlink(missing_ok=True)
 
 
-async def _copy(source: aiosqlite.Connection, partial: Path, told: Callable[[int, int], object]) -> None:
+async def _copy(
+    source: aiosqlite.Connection, partial: Path, told: Callable[[int, int], object], step_pages: int
+) -> None:
     stopped = threading.Event()
 
     def step(_status: int, left: int, pages: int) -> None:
@@ -116,7 +125,7 @@ async def _copy(source: aiosqlite.Connection, partial: Path, told: Callable[[int
     with closing(
         sqlite3.connect(partial, check_same_thread=False)
     ) as copy:  # used by the source's thread alone
-        running = asyncio.ensure_future(source.backup(copy, pages=STEP_PAGES, progress=step))  # noqa: TID251 - awaited
+        running = asyncio.ensure_future(source.backup(copy, pages=step_pages, progress=step))  # noqa: TID251 - awaited
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:

@@ -91,6 +91,19 @@ def our_errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise unavailable(path, error) from error
+    except UnicodeDecodeError as error:  # SQLite quotes what is damaged, and Python cannot read it
+        raise StoreDamaged(f"{path}: {error.object!r}{_WHAT_TO_DO[sqlite3.SQLITE_CORRUPT]}") from error
+
+
+@contextmanager
+def sense(path: Path) -> Iterator[None]:
+    """Making our own values of what was read; what cannot be one is damage that SQLite did not see."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise StoreDamaged(
+            f"{path}: a row makes no sense ({error}){_WHAT_TO_DO[sqlite3.SQLITE_CORRUPT]}"
+        ) from error
 
 
 async def connect(path: Path, busy_s: float) -> aiosqlite.Connection:

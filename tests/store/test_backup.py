@@ -12,7 +12,6 @@ import pytest
 from reach_worker.clock import SystemClock
 from reach_worker.errors import BadInput, OutsideWorld, ReachError, StoreForeign, StoreNewer, StoreUnavailable
 from reach_worker.store import SqliteStore, StoreReader
-from reach_worker.store import backup as module
 from reach_worker.store.backup import backup
 from tests.store.sample import accepted, decided, dispatched, seen, succeeded
 from tests.store.trouble import LIMIT_S, count, damage, full_disk, recorded
@@ -62,9 +61,8 @@ async def test_a_backup_is_one_file_that_becomes_a_store_again(path: Path, tmp_p
 
 
 async def test_a_backup_is_of_one_moment_and_comes_to_its_end_while_a_router_writes(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "STEP_PAGES", 1)
     target = tmp_path / "copy.db"
     writing, step, go_on = 0, threading.Event(), threading.Event()
 
@@ -74,7 +72,7 @@ async def test_a_backup_is_of_one_moment_and_comes_to_its_end_while_a_router_wri
             go_on.wait(0.01)
 
     async with opened(path) as store:
-        copying = asyncio.ensure_future(backup(path, target, told=told))  # noqa: TID251 - awaited below
+        copying = asyncio.ensure_future(backup(path, target, told=told, step_pages=1))  # noqa: TID251 - awaited below
         while not copying.done():
             id_ = f"w{writing}"
             coming = (accepted(id_), dispatched(id_, dispatch_id=id_))
@@ -172,9 +170,8 @@ async def test_what_is_no_store_is_not_backed_up(path: Path, tmp_path: Path) -> 
 
 
 async def test_a_backup_that_nobody_waits_for_any_more_ends_and_leaves_nothing(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(module, "STEP_PAGES", 1)
     began = threading.Event()
     go_on = threading.Event()
 
@@ -182,7 +179,7 @@ async def test_a_backup_that_nobody_waits_for_any_more_ends_and_leaves_nothing(
         began.set()
         go_on.wait(LIMIT_S)
 
-    copying = asyncio.ensure_future(backup(path, tmp_path / "copy.db", told=told))  # noqa: TID251 - awaited below
+    copying = asyncio.ensure_future(backup(path, tmp_path / "copy.db", told=told, step_pages=1))  # noqa: TID251 - awaited below
     await asyncio.to_thread(began.wait, LIMIT_S)
     copying.cancel()
     asyncio.get_running_loop().call_later(0.01, go_on.set)

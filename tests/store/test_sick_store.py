@@ -1,21 +1,25 @@
 """A store that is damaged, write-protected or long away: tasks go on, nothing is forgotten, and it comes back."""
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from random import Random  # noqa: TID251 - a seeded one
 
 import pytest
 
 from reach_worker.clock import SystemClock
 from reach_worker.errors import StoreUnavailable
+from reach_worker.ports import Row
 from reach_worker.store import SqliteStore, StoreReader
 from reach_worker.store.writer import Limits
-from tests.store.sample import accepted, dispatched
+from tests.store.sample import accepted, decided, dispatched, joined, seen, started, succeeded
 from tests.store.trouble import (
     LIMIT_S,
     count,
     damage,
+    damage_at_random,
     damage_live,
     full_disk,
     locked,
@@ -121,6 +125,106 @@ async def test_a_store_damaged_at_the_start_stops_nobody(
         await recorded(store, accepted("t2"))
 
     assert count(path, "tasks") == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", ["noise", "zeros", "swap", "bytes", "end"])
+async def test_whatever_is_damaged_nobody_is_stopped_and_no_row_is_lost(
+    path: Path, kind: str, seed: int
+) -> None:
+    async with opened(path) as store:
+        for number in range(150):
+            await recorded(store, *story(f"old{number}"))
+    damage_at_random(path, kind, Random(seed))
+    new = [f"new{number}" for number in range(5)]
+    async with opened(path) as store:
+        await store.track_record()
+        await store.open_dispatches("r1")
+        for number, task_id in enumerate(new):
+            await store.record(story(task_id))
+            await store.known_tasks([task_id, f"old{number * 17}"])
+            await store.known_dispatches([f"d-old{number * 11}"])
+        in_the_old = store.stats().written
+        await asyncio.to_thread(move_away, path)
+        await recorded(store, *story("after"))
+        found = await store.known_tasks([*new, "after"])
+        stats = store.stats()
+
+    assert (stats.away, stats.waiting, stats.lost, stats.refused) == (False, 0, 0, 0)
+    assert len(found) == 1 + len(new) - in_the_old // len(story("after"))
+
+
+@pytest.mark.parametrize(
+    "damaging",
+    [
+        "UPDATE ends SET reason = 'nonsense' WHERE task = 1",
+        "UPDATE ends SET state = 'nonsense' WHERE task = 1; UPDATE tasks SET ended = 'nonsense' WHERE id = 1",
+        "UPDATE outcomes SET outcome = 'nonsense' WHERE task = 1",
+        "UPDATE decisions SET detail = '7' WHERE task = 1",
+    ],
+)
+async def test_a_row_that_makes_no_sense_hides_no_other_and_is_told(path: Path, damaging: str) -> None:
+    async with opened(path) as store:
+        await recorded(store, *story("bad"))
+        await recorded(store, *story("good"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(damaging)
+    async with opened(path) as store:
+        assert "good" in await store.known_tasks(["bad", "good"])
+        assert (await store.track_record()).tracks
+        await recorded(store, *story("new"))
+    async with StoreReader.open(path) as reader:
+        with pytest.raises(StoreUnavailable, match=r"a row makes no sense .*put a backup in its place"):
+            await reader.task("bad")
+        assert await reader.task("good") is not None
+
+
+async def test_damage_whose_name_cannot_be_read_stops_nobody_either(path: Path) -> None:
+    async with opened(path) as store:
+        await recorded(store, *story("old"))
+    content = await asyncio.to_thread(path.read_bytes)
+    assert content.count(b"CREATE TABLE tasks (") == 1
+    await asyncio.to_thread(
+        path.write_bytes, content.replace(b"CREATE TABLE tasks (", b"CREATE T\xeeBLE tasks (")
+    )
+    async with opened(path) as store:
+        assert not await store.record(story("new"))
+        assert set(await store.known_tasks(["old", "new"])) == {"new"}
+        assert "put a backup in its place" in (store.stats().last_error or "")
+    assert spilled(path) == len(story("new"))
+    with pytest.raises(StoreUnavailable, match="put a backup in its place"):
+        await StoreReader.open(path).__aenter__()
+
+
+async def test_a_store_that_does_not_find_the_task_it_just_wrote_costs_no_rows(path: Path) -> None:
+    """As one with a damaged index does not; here it forgets each task at once."""
+    async with opened(path) as store:
+        await recorded(store, accepted("t1"))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM tasks WHERE id = NEW.id; END"
+        )
+    async with opened(path) as store:
+        assert not await store.record([decided("t2")])
+        assert (store.stats().refused, store.stats().waiting) == (0, 1)
+        assert "an index of tasks is damaged" in (store.stats().last_error or "")
+    assert spilled(path) == 1
+
+
+def story(task_id: str) -> list[Row]:
+    id_ = f"d-{task_id}"
+    coming: list[Row] = [
+        accepted(task_id),
+        decided(task_id),
+        dispatched(task_id, dispatch_id=id_),
+        joined(task_id),
+    ]
+    return [
+        *coming,
+        started(id_),
+        seen(dispatch_id=id_, task_id=task_id, duration_ms=1.0),
+        succeeded(task_id),
+    ]
 
 
 async def test_a_backup_put_in_the_place_of_a_damaged_store_is_used(path: Path) -> None:

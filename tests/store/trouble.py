@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from random import Random  # noqa: TID251 - a seeded one
 
 from reach_worker.ports import Row, Store
 
@@ -39,6 +40,28 @@ def damage(path: Path, start: int, size: int | None = None) -> None:
         end = file.seek(0, os.SEEK_END)
         file.seek(start)
         file.write(b"\xff" * ((end if size is None else start + size) - start))
+
+
+def damage_at_random(path: Path, kind: str, chance: Random) -> None:
+    """Damage some pages as disks and programs do: noise, zeros, another page's bytes, a few wrong ones, a lost end."""
+    content = bytearray(path.read_bytes())
+    pages = len(content) // PAGE
+    for _ in range(chance.choice([1, 3, 10])):
+        at, other = (chance.randrange(1, pages) * PAGE for _ in range(2))
+        match kind:
+            case "noise":
+                content[at : at + PAGE] = chance.randbytes(PAGE)
+            case "zeros":
+                content[at : at + PAGE] = bytes(PAGE)
+            case "swap":
+                content[at : at + PAGE] = content[other : other + PAGE]
+            case "bytes":
+                for _ in range(40):
+                    content[at + chance.randrange(PAGE)] = chance.randrange(256)
+            case "end":
+                del content[at + chance.choice([0, 1000]) :]
+                break
+    path.write_bytes(content)
 
 
 def damage_live(path: Path) -> None:
