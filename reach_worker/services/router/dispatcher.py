@@ -7,6 +7,7 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.hearsay import ProbeSent, Settled
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.record import DecisionRecord
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
@@ -150,6 +151,8 @@ class Dispatcher:
         self._desk.counts.dispatched += 1
         if flight.dispatch.envelope.next_attempt > 1:
             self._desk.counts.retried += 1
+        else:
+            self._desk.retry_budget.first_attempt(self._desk.clock.monotonic())
 
     def _unsent(self, waiting: Waiting, flight: InFlight, worst: Sent) -> None:
         """A dispatch that did not go out. Where that is not certain it is kept, and sent again when its task returns."""
@@ -243,7 +246,7 @@ class Dispatcher:
             attempt=envelope.next_attempt,
             at=self._desk.clock.utc_us() if at is None else at,
             router=self._desk.router_id,
-            decision=decision.as_dict() | ({} if shadow is None else {"shadow": shadow.summary()}),
+            decision=DecisionRecord(decision, shadow),
         )
 
     def _never_sent(self, dispatch: Dispatch, why: str) -> Row:
