@@ -14,7 +14,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.success import WINDOW
 from reach_worker.errors import StoreUnavailable
-from reach_worker.ports import AnswerLost, BreakerMoved, Feedback, Joined, Row
+from reach_worker.ports import AnswerLost, BreakerMoved, Claimed, Feedback, Joined, Row
 from reach_worker.store import SqliteStore
 from reach_worker.store.pruner import DAY_US, LARGEST, PIECE_S, SMALLEST, Pruner, Retention, next_size
 from reach_worker.store.pruning import PRUNED
@@ -137,6 +137,14 @@ async def test_what_a_late_row_left_of_a_task_that_is_gone_goes_too(path: Path) 
 
     assert await prune(path) == {"tasks": 2, "outcomes": 1, "decisions": 1}
     assert rows_in(path) == {"tasks": 1, "outcomes": 1}
+
+
+async def test_a_claim_stays_whatever_its_age(path: Path) -> None:
+    await written(path, Claimed("t1", 0, "r1", OLD))
+
+    assert await prune(path) == {}
+    async with opened(path) as store:
+        assert (await store.known_tasks(["t1"]))["t1"].claimed_by == "r1"
 
 
 async def test_rows_of_no_task_go_by_their_age(path: Path) -> None:
