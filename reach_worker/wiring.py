@@ -37,6 +37,7 @@ from reach_worker.services.reload import Files, Reload
 from reach_worker.services.router.desk import Desk, RouterPolicies
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources
+from reach_worker.store.pruner import Retention
 from reach_worker.store.sqlite_store import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,8 @@ async def run_router(settings: Settings, sources: Sources | None = None) -> int:
                     return 0
                 await router.begin(manifests)
                 log.info("router %s is up, broker %s", router_id, bus.server_version)
-                async with beside(_reload(sources, files, router, clock).run()):
+                retention = Retention(settings.store.path, settings.store.retention_days, clock)
+                async with beside(_reload(sources, files, router, clock).run()), beside(retention.run()):
                     await router.run()
     return 0
 

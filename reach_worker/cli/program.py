@@ -60,6 +60,7 @@ COMMANDS: Final = (
         "Repair", "feedback", "feedback:feedback", "Say of a task's result: good, bad, or wrong-agent=AGENT."
     ),
     Entry("Repair", "dlq", "dlq:dlq", "Look at dead letters, replay or drop them."),
+    Entry("Repair", "store", "store:store", "Look at the store's file, prune it, back it up."),
     Entry("Repair", "unmatched", "unmatched:unmatched", "Look at tasks that no agent may take, assign them."),
 )
 _BY_NAME: Final = {entry.name: entry for entry in COMMANDS}
