@@ -23,6 +23,7 @@ EVERY_COMMAND = {
     "decide",
     "replay-log",
     "tune",
+    "audit",
     "feedback",
     "check",
     "topology",
