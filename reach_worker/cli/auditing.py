@@ -4,28 +4,24 @@ The store comes first. What it says was sent had been sent, so a letter that it 
 is found and not known there is asked for once more.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from reach_worker import wiring
-from reach_worker.cli.roll_call import Heard, known_manifests, listen
-from reach_worker.core.audit import Held, Key, OpenLife, Orphan, Patience, orphan, place, still
-from reach_worker.core.backoff import RUNGS_MS, rung_ms
-from reach_worker.core.dead_letter import Filter
+from reach_worker.cli.audit_broker import Broker, ask, held_by, patience_of
+from reach_worker.cli.roll_call import known_manifests
+from reach_worker.core.audit import Key, OpenLife, Orphan, orphan, place, still
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.manifest import Manifest
-from reach_worker.core.names import Names
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Clock
 from reach_worker.settings import Settings
-from reach_worker.store.conservation import Conservation, DeadTask, DoubledEnd
+from reach_worker.store.audit_rows import DeadTask, DoubledEnd
+from reach_worker.store.conservation import Conservation
 
 NAMED: Final = 1000
 """Of each kind of oddity so many are named; all are counted."""
-SLACK_S: Final = 15.0
 LONGEST_PAUSE_S: Final = 8.0
 
 
@@ -58,6 +54,7 @@ class Report:
     unknown: Named = field(default_factory=Named)
     letters: int = 0
     unmatched: int = 0
+    intake: int = 0
     spilled: int = 0
     unreadable: int = 0
     unchecked: list[str] = field(default_factory=list)
@@ -81,17 +78,6 @@ class Question:
     listen_s: float = 1.5
 
 
-@dataclass(slots=True)
-class Broker:
-    """What the broker holds. ``None`` where nobody could look."""
-
-    letters: dict[Key, bool] | None = None
-    unmatched: dict[Key, bool] | None = None
-    heard: Heard | None = None
-    depths: dict[str, tuple[int, int]] = field(default_factory=dict)
-    unchecked: list[str] = field(default_factory=list)
-
-
 async def audit(settings: Settings, question: Question, clock: Clock) -> Report:
     """Look, and while there are suspects look again, until they have moved or the patience is over."""
     manifests = await known_manifests(settings)
@@ -109,7 +95,9 @@ async def audit(settings: Settings, question: Question, clock: Clock) -> Report:
         await clock.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
     if not report.unchecked:
-        report.orphans = [orphan(one) for one in report.suspects if one.first_seen >= question.since_us]
+        report.orphans = [
+            orphan(one, report.intake) for one in report.suspects if one.first_seen >= question.since_us
+        ]
     return report
 
 
@@ -121,22 +109,23 @@ async def _look(
         async with Conservation(settings.store.path) as store:
             await _count(report, store, question)
             lives = await store.open_lives()
-            broker = await _ask(settings, question, manifests, lives)
+            broker = await ask(settings, question.listen_s, manifests, lives)
             report.unchecked += broker.unchecked
             if broker.letters is not None:
                 async for dead in store.dead(question.since_us):
                     _dead(report, dead, broker.letters)
     except OutsideWorld as error:
         report.unchecked.append(f"the store: {error}; no end and no open task was looked at")
-        broker = await _ask(settings, question, manifests, [])
+        broker = await ask(settings, question.listen_s, manifests, [])
         report.unchecked += broker.unchecked
         _count_letters(report, broker)
         return report
     _count_letters(report, broker)
-    held = _held(settings, manifests, lives, broker)
+    held = held_by(settings, manifests, lives, broker)
     placed = place(lives, held, patience_of(settings, manifests), clock.utc_us())
     report.suspects = placed.suspects
     report.waiting = placed.waiting
+    report.intake = held.intake
     await _compare(settings, report, broker)
     return report
 
@@ -183,111 +172,3 @@ async def _compare(settings: Settings, report: Report, broker: Broker) -> None:
             report.unknown.add(task_id=key[0], life=key[1], where=queue, is_outcome=outcome)
         elif state is not wanted[queue]:
             report.letters_left.add(task_id=key[0], life=key[1], where=queue, state=state.value)
-
-
-# -- the broker
-
-
-async def _ask(
-    settings: Settings, question: Question, manifests: Mapping[str, Manifest], lives: Sequence[OpenLife]
-) -> Broker:
-    broker = Broker()
-    try:
-        try:
-            async with asyncio.timeout(question.listen_s + 2 * settings.broker.call_timeout_s):
-                broker.heard = await listen(settings, {*manifests, *_agents(lives)}, question.listen_s)
-        except TimeoutError:
-            broker.unchecked.append(
-                "who is there: the broker takes no question now (a memory or disk alarm?)"
-            )
-        broker.depths = await _depths(settings, manifests, lives, broker.heard or Heard())
-        broker.letters = await _keys(settings, unmatched=False)
-        broker.unmatched = await _keys(settings, unmatched=True)
-    except* OutsideWorld as group:
-        words = dict.fromkeys(str(error) for error in group.exceptions)
-        broker.unchecked.append(
-            f"the broker: {'; '.join(words)}; no open task was placed, no letter looked for"
-        )
-    return broker
-
-
-async def _keys(settings: Settings, *, unmatched: bool) -> dict[Key, bool]:
-    """Whose messages are in dlq or unmatched, and whether one is an outcome. Looking changes nothing there."""
-    found: dict[Key, bool] = {}
-    async with wiring.dead_letters(settings, unmatched=unmatched) as letters:
-        async for item in letters.walk(Filter()):
-            found[item.letter.task_id, item.letter.envelope.life] = item.letter.is_outcome
-    return found
-
-
-def _agents(lives: Iterable[OpenLife]) -> set[str]:
-    return {life.agent_id for life in lives if life.agent_id}
-
-
-async def _depths(
-    settings: Settings, manifests: Mapping[str, Manifest], lives: Sequence[OpenLife], heard: Heard
-) -> dict[str, tuple[int, int]]:
-    """Messages ready and consumers of every queue that an open task may be in; a missing queue holds nothing."""
-    names = Names(settings.broker.prefix)
-    queues = [names.intake, names.returns, *(names.retry(rung) for rung in RUNGS_MS)]
-    queues += [names.outcomes(router) for router in _routers(settings, lives, heard)]
-    queues += [names.agent(agent) for agent in sorted({*manifests, *_agents(lives), *heard.depths})]
-    queues += [names.lane(capability) for capability in sorted(_capabilities(manifests, lives))]
-    async with wiring.visiting_bus(settings, "audit") as bus:
-        return {queue: await bus.depth(queue) or (0, 0) for queue in queues}
-
-
-def _routers(settings: Settings, lives: Iterable[OpenLife], heard: Heard) -> list[str]:
-    return sorted({settings.router.id, *heard.routers, *(life.router for life in lives if life.router)})
-
-
-def _capabilities(manifests: Mapping[str, Manifest], lives: Iterable[OpenLife]) -> set[str]:
-    declared = {each.id for manifest in manifests.values() for each in manifest.capabilities}
-    return declared | {life.capability for life in lives if life.capability}
-
-
-def _held(
-    settings: Settings, manifests: Mapping[str, Manifest], lives: Sequence[OpenLife], broker: Broker
-) -> Held:
-    names, depths, heard = Names(settings.broker.prefix), broker.depths, broker.heard or Heard()
-    agents = {*manifests, *_agents(lives), *heard.depths}
-    ready = {queue: depth[0] for queue, depth in depths.items()}
-    consumed = {queue for queue, depth in depths.items() if depth[1]}
-    routers = len(heard.routers)
-    if not routers and consumed & {names.intake, names.returns}:
-        routers = 1
-    beats = heard.beats.values()
-    return Held(
-        lanes={each: ready.get(names.lane(each), 0) for each in _capabilities(manifests, lives)},
-        agents={each: ready.get(names.agent(each), 0) for each in agents},
-        elsewhere={
-            "retry rungs": sum(ready.get(names.retry(rung), 0) for rung in RUNGS_MS),
-            "returns": ready.get(names.returns, 0),
-            "intake": ready.get(names.intake, 0),
-            "outcomes": sum(ready.get(names.outcomes(r), 0) for r in _routers(settings, lives, heard)),
-        },
-        running={dispatch: beat.instance_id for beat in beats for dispatch in beat.running},
-        able={beat.agent_id for beat in beats} | {each for each in agents if names.agent(each) in consumed},
-        busy={beat.agent_id for beat in beats if beat.running},
-        routers=routers,
-        unmatched=set(broker.unmatched or ()),
-        letters=set(broker.letters or ()),
-    )
-
-
-def patience_of(settings: Settings, manifests: Mapping[str, Manifest]) -> Patience:
-    """How long what is seen can be explained, by the settings and what the manifests declare."""
-    timeouts, presence = settings.timeouts, settings.presence
-    hold_s = wiring.router_policies(settings).hold_s
-    deaf_s = presence.suspect_s + presence.dead_s
-    return Patience(
-        out_s=timeouts.pickup_s + 2 * timeouts.backstop_s + deaf_s + hold_s,
-        attempt_s=timeouts.attempt_ms / 1000,
-        waiting_s=rung_ms(settings.retry.cap_s) / 1000 + hold_s + SLACK_S,
-        window=settings.intake.held_at_most() + settings.intake.prefetch + wiring.OUTCOMES_PREFETCH,
-        declared_s={
-            (manifest.id, each.id): (each.timeout_ms or timeouts.attempt_ms) / 1000
-            for manifest in manifests.values()
-            for each in manifest.capabilities
-        },
-    )

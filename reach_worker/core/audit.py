@@ -14,8 +14,9 @@ behind other tasks' messages; in a system at rest it finds every one.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 Key = tuple[str, int]
 """A task id and which of its lives."""
@@ -53,6 +54,11 @@ class OpenLife:
         return self.task_id, self.life
 
     @property
+    def out(self) -> bool:
+        """A dispatch of it has no outcome yet."""
+        return self.dispatch_id is not None and not self.parked
+
+    @property
     def position(self) -> tuple[object, ...]:
         """Stays the same as long as the task has not moved on."""
         return self.task_id, self.life, self.dispatch_id, self.parked, self.traced_at
@@ -60,8 +66,10 @@ class OpenLife:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the broker and those who live say that they hold, by agent or capability where that matters.
+    """What the broker and those who live say that they hold: messages by capability, agent, router, or other queue.
 
+    What waits in ``intake`` has not been accepted, but for one kind: a task with ``side_effects`` (capabilities that
+    declare them) is recorded before it is sent, so its message may be there still.
     ``running``: dispatch ids, each with the instance that says it runs it. ``able``: agents that are there: an
     instance was heard, or their queue has a consumer; ``busy``: those that run something. ``routers``: how many are
     there. ``unmatched``, ``letters``: which lives have a message there; ``None`` if nobody could look.
@@ -69,7 +77,10 @@ class Held:
 
     lanes: Mapping[str, int] = field(default_factory=dict)
     agents: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    intake: int = 0
+    side_effects: Collection[str] = ()
     running: Mapping[str, str] = field(default_factory=dict)
     able: Collection[str] = ()
     busy: Collection[str] = ()
@@ -113,24 +124,23 @@ class Placed:
 def place(lives: Iterable[OpenLife], held: Held, patience: Patience, now_us: int) -> Placed:
     """Find a place for every life that has not ended."""
     found = Placed()
-    of_agents: defaultdict[str, list[OpenLife]] = defaultdict(list)
-    of_lanes: defaultdict[str, list[OpenLife]] = defaultdict(list)
+    out: list[OpenLife] = []
+    loose: list[OpenLife] = []
     for life in lives:
         known = _certain(life, held) or _on_its_way(life, held, patience, now_us)
         if known is not None:
             found.waiting[known] += 1
-        elif life.dispatch_id is not None and not life.parked:
-            of_agents[life.agent_id].append(life)
         else:
-            of_lanes[life.capability].append(life)
-    rest: list[OpenLife] = []
-    for agent_id, stranded in of_agents.items():
-        rest += _fill(found, f"queue of agent {agent_id}", held.agents.get(agent_id, 0), stranded)
-    for capability, loose in of_lanes.items():
-        rest += _fill(found, f"lane of {capability}", held.lanes.get(capability, 0), loose)
-    young = [one for one in rest if _in_a_window(one, patience, now_us)]
-    kept = _fill(found, "a router's window", held.routers * patience.window, young)
-    rest = [*kept, *(one for one in rest if not _in_a_window(one, patience, now_us))]
+            (out if life.out else loose).append(life)
+    out = _fill_each(found, "queue of agent", out, attrgetter("agent_id"), held.agents)
+    out = _fill_each(found, "outcomes of router", out, attrgetter("router"), held.outcomes)
+    recorded_first = [one for one in out if one.attempt <= 1 and one.capability in held.side_effects]
+    unsent = _fill(found, "intake", held.intake, recorded_first)
+    out = [*unsent, *(one for one in out if one not in recorded_first)]
+    loose = _fill_each(found, "lane of", loose, attrgetter("capability"), held.lanes)
+    young = [one for one in loose if _in_a_window(one, patience, now_us)]
+    old = [one for one in loose if not _in_a_window(one, patience, now_us)]
+    rest = [*out, *old, *_fill(found, "a router's window", held.routers * patience.window, young)]
     for name, ready in held.elsewhere.items():
         rest = _fill(found, name, ready, rest)
     found.suspects = sorted(rest, key=_age)
@@ -154,9 +164,7 @@ def _certain(life: OpenLife, held: Held) -> str | None:
 
 def _on_its_way(life: OpenLife, held: Held, patience: Patience, now_us: int) -> str | None:
     """With whom a dispatch may still be, as long as there is anybody who could have it."""
-    if life.dispatch_id is None or life.parked:
-        return None
-    if life.agent_id not in held.able and not held.routers:
+    if not life.out or (life.agent_id not in held.able and not held.routers):
         return None
     overdue = now_us >= patience.out_until(life, busy=life.agent_id in held.busy)
     return None if overdue else f"on its way through agent {life.agent_id}"
@@ -164,11 +172,25 @@ def _on_its_way(life: OpenLife, held: Held, patience: Patience, now_us: int) -> 
 
 def _in_a_window(life: OpenLife, patience: Patience, now_us: int) -> bool:
     """It may wait with a router: that holds none long, and then writes that it went to its lane."""
-    return (
-        life.dispatch_id is None
-        and not life.parked
-        and now_us < life.traced_at + int(patience.waiting_s * _SECOND)
-    )
+    until = life.traced_at + int(patience.waiting_s * _SECOND)
+    return not life.out and not life.parked and now_us < until
+
+
+def _fill_each(
+    found: Placed,
+    name: str,
+    lives: Iterable[OpenLife],
+    whose: Callable[[OpenLife], str],
+    room: Mapping[str, int],
+) -> list[OpenLife]:
+    """Fill one place for each agent, capability or router; those for whom there is no room."""
+    groups: defaultdict[str, list[OpenLife]] = defaultdict(list)
+    for life in lives:
+        groups[whose(life)].append(life)
+    left: list[OpenLife] = []
+    for owner, theirs in groups.items():
+        left += _fill(found, f"{name} {owner}", room.get(owner, 0), theirs)
+    return left
 
 
 def _fill(found: Placed, name: str, room: int, lives: Sequence[OpenLife]) -> list[OpenLife]:
@@ -195,15 +217,17 @@ class Orphan:
     advice: str
 
 
-def orphan(life: OpenLife) -> Orphan:
-    """Name a task that no place is left for."""
+def orphan(life: OpenLife, intake: int = 0) -> Orphan:
+    """Name a task that no place is left for. ``intake``: messages there, which nobody may look into."""
     if life.parked:
         where = "it was parked as unmatched, and its message is not there; no other place holds it either"
-    elif life.dispatch_id is not None:
+    elif life.out:
         where = (
             f"dispatch {life.dispatch_id}, attempt {life.attempt}, went from router {life.router} to agent "
             f"{life.agent_id}; no instance says that it runs it, and nothing waits that could be it"
         )
+        if intake and life.attempt <= 1:
+            where += f", unless it was published with side effects: {intake} messages are in intake"
     else:
         where = (
             f"it waits for {life.capability or 'an agent'}, last with router {life.router or 'unknown'}; lane, rungs, "

@@ -10,7 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,6 +21,7 @@ import orjson
 from reach_worker.core.audit import Key, OpenLife
 from reach_worker.core.duplicates import TaskState
 from reach_worker.ports import Decided, Ended, Row
+from reach_worker.store.audit_rows import DeadTask, DoubledEnd, open_life
 from reach_worker.store.database import connect_to_read, migrations, our_errors, statements
 from reach_worker.store.facts import OfLife
 from reach_worker.store.spill_copy import SpillCopy
@@ -88,32 +89,6 @@ _COPIED: Final[Mapping[str, tuple[str, str]]] = {
 """What is copied of the tasks that the spill file speaks of: columns, and which rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoubledEnd:
-    """A life with more than one end. ``ends``: state, reason and time of each."""
-
-    task_id: str
-    life: int
-    ends: tuple[dict[str, Any], ...]
-
-    @property
-    def resolved(self) -> bool:
-        """It is one end: a dead letter whose outcome was unknown, and the success that came late."""
-        first, *others = sorted(self.ends, key=lambda end: end["state"] == TaskState.SUCCEEDED)
-        unknown = first["reason"] == "outcome_unknown" and len(others) == 1
-        return unknown and others[0]["state"] == TaskState.SUCCEEDED
-
-
-@dataclass(frozen=True, slots=True)
-class DeadTask:
-    """A life that ended as a dead letter, and after which no other began."""
-
-    task_id: str
-    life: int
-    reason: str | None
-    ended_at: int
-
-
 class Conservation:
     """The store at one moment, spill file included. To be entered with ``async with``.
 
@@ -166,7 +141,7 @@ class Conservation:
 
     async def open_lives(self) -> list[OpenLife]:
         """Every life that has not ended."""
-        return [_open_life(row) for row in await self._both(OPEN)]
+        return [open_life(row) for row in await self._both(OPEN)]
 
     async def dead(self, since_us: int) -> AsyncIterator[DeadTask]:
         """Every life that ended as a dead letter and was not followed by another."""
@@ -249,26 +224,3 @@ def _lean(row: Row) -> Row:
     if isinstance(row, Decided):
         return replace(row, decision={})
     return replace(row, answer=None) if isinstance(row, Ended) else row
-
-
-def _open_life(row: Sequence[Any]) -> OpenLife:
-    (
-        task_id, life, capability, router, first_seen, dispatch_id, attempt, dispatched_at, parked_at, accepted,
-        agent_id, outcome_at, decided_at, settled, began_anew, _,
-    ) = row  # fmt: skip
-    out = dispatch_id is not None and not settled
-    return OpenLife(
-        task_id=task_id,
-        life=life,
-        capability=capability,
-        router=router,
-        first_seen=first_seen,
-        traced_at=max(first_seen, dispatched_at, parked_at, outcome_at, decided_at),
-        dispatch_id=dispatch_id if out else None,
-        agent_id=agent_id or "" if out else "",
-        attempt=attempt,
-        dispatched_at=dispatched_at,
-        parked=parked_at > dispatched_at,
-        only_late=not (accepted or dispatch_id or parked_at or outcome_at or decided_at),
-        began_anew=bool(began_anew),
-    )

@@ -40,14 +40,19 @@ def later(seconds: float) -> int:
         (OUT, Held(agents={"quick": 1}), 0, "queue of agent quick"),
         (OUT, Held(agents={"other": 1}), 0, None),
         (OUT, Held(lanes={"text.echo": 1}), 0, None),
-        (OUT, Held(elsewhere={"outcomes": 1}), 999, "outcomes"),
+        (OUT, Held(outcomes={"r1": 1}), 999, "outcomes of router r1"),
+        (OUT, Held(outcomes={"r2": 1}), 999, None),
+        (WAITING, Held(outcomes={"r1": 1}), 999, None),
         (OUT, Held(elsewhere={"returns": 0, "retry rungs": 1}), 999, "retry rungs"),
         (WAITING, Held(lanes={"text.echo": 1}), 9999, "lane of text.echo"),
         (WAITING, Held(lanes={"text.other": 1}), 0, None),
         (WAITING, Held(agents={"quick": 1}, able={"quick"}), 0, None),
         (WAITING, ROUTER, 49, "a router's window"),
         (WAITING, ROUTER, 51, None),
-        (WAITING, Held(elsewhere={"intake": 1}), 9999, "intake"),
+        (WAITING, Held(intake=1, side_effects={"text.echo"}), 9999, None),
+        (OUT, Held(intake=1, side_effects={"text.echo"}), 9999, "intake"),
+        (OUT, Held(intake=1), 9999, None),
+        (replace(OUT, attempt=2), Held(intake=1, side_effects={"text.echo"}), 9999, None),
         (PARKED, Held(unmatched={("t1", 0)}), 9999, "unmatched"),
         (PARKED, Held(unmatched={("t1", 1), ("t2", 0)}, routers=1), 0, None),
         (PARKED, Held(lanes={"text.echo": 1}), 0, "lane of text.echo"),
@@ -114,6 +119,11 @@ def test_an_orphan_says_where_it_was_last(life: OpenLife, words: str) -> None:
     assert words in named.where
     assert (named.task_id, named.life) == life.key
     assert "reach explain t1" in named.advice
+
+
+def test_an_orphan_says_where_nobody_may_look() -> None:
+    assert "unless it was published with side effects: 7 messages are in intake" in orphan(OUT, 7).where
+    assert "intake" not in orphan(replace(OUT, attempt=2), 7).where
 
 
 LIVES = st.lists(

@@ -1,0 +1,142 @@
+"""What the broker holds, for the audit: counts of its queues, whose messages rest there, and who is there.
+
+Of live queues only the counts are read. `dlq` and `unmatched` are looked into: nobody is served from them.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reach_worker import wiring
+from reach_worker.cli.roll_call import Heard, listen
+from reach_worker.core.audit import Held, Key, OpenLife, Patience
+from reach_worker.core.backoff import RUNGS_MS, rung_ms
+from reach_worker.core.dead_letter import Filter
+from reach_worker.core.manifest import Manifest
+from reach_worker.core.names import Names
+from reach_worker.errors import OutsideWorld
+from reach_worker.settings import Settings
+
+SLACK_S: Final = 15.0
+
+
+@dataclass(slots=True)
+class Broker:
+    """What the broker holds. ``None`` where nobody could look."""
+
+    letters: dict[Key, bool] | None = None
+    unmatched: dict[Key, bool] | None = None
+    heard: Heard | None = None
+    depths: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unchecked: list[str] = field(default_factory=list)
+
+
+async def ask(
+    settings: Settings, listen_s: float, manifests: Mapping[str, Manifest], lives: Sequence[OpenLife]
+) -> Broker:
+    """Ask who is there, count, and look. Never raises for a broker that is away."""
+    broker = Broker()
+    try:
+        try:
+            async with asyncio.timeout(listen_s + 2 * settings.broker.call_timeout_s):
+                broker.heard = await listen(settings, {*manifests, *_agents(lives)}, listen_s)
+        except TimeoutError:
+            broker.unchecked.append(
+                "who is there: the broker takes no question now (a memory or disk alarm?)"
+            )
+        broker.depths = await _depths(settings, manifests, lives, broker.heard or Heard())
+        broker.letters = await _keys(settings, unmatched=False)
+        broker.unmatched = await _keys(settings, unmatched=True)
+    except* OutsideWorld as group:
+        words = dict.fromkeys(str(error) for error in group.exceptions)
+        broker.unchecked.append(
+            f"the broker: {'; '.join(words)}; no open task was placed, no letter looked for"
+        )
+    return broker
+
+
+async def _keys(settings: Settings, *, unmatched: bool) -> dict[Key, bool]:
+    """Whose messages are in dlq or unmatched, and whether one is an outcome. Looking changes nothing there."""
+    found: dict[Key, bool] = {}
+    async with wiring.dead_letters(settings, unmatched=unmatched) as letters:
+        async for item in letters.walk(Filter()):
+            found[item.letter.task_id, item.letter.envelope.life] = item.letter.is_outcome
+    return found
+
+
+def _agents(lives: Iterable[OpenLife]) -> set[str]:
+    return {life.agent_id for life in lives if life.agent_id}
+
+
+async def _depths(
+    settings: Settings, manifests: Mapping[str, Manifest], lives: Sequence[OpenLife], heard: Heard
+) -> dict[str, tuple[int, int]]:
+    """Messages ready and consumers of every queue that an open task may be in; a missing queue holds nothing."""
+    names = Names(settings.broker.prefix)
+    queues = [names.intake, names.returns, *(names.retry(rung) for rung in RUNGS_MS)]
+    queues += [names.outcomes(router) for router in _routers(settings, lives, heard)]
+    queues += [names.agent(agent) for agent in sorted({*manifests, *_agents(lives), *heard.depths})]
+    queues += [names.lane(capability) for capability in sorted(_capabilities(manifests, lives))]
+    async with wiring.visiting_bus(settings, "audit") as bus:
+        return {queue: await bus.depth(queue) or (0, 0) for queue in queues}
+
+
+def _routers(settings: Settings, lives: Iterable[OpenLife], heard: Heard) -> list[str]:
+    return sorted({settings.router.id, *heard.routers, *(life.router for life in lives if life.router)})
+
+
+def _capabilities(manifests: Mapping[str, Manifest], lives: Iterable[OpenLife]) -> set[str]:
+    declared = {each.id for manifest in manifests.values() for each in manifest.capabilities}
+    return declared | {life.capability for life in lives if life.capability}
+
+
+def held_by(
+    settings: Settings, manifests: Mapping[str, Manifest], lives: Sequence[OpenLife], broker: Broker
+) -> Held:
+    """The same, as the judgement wants it."""
+    names, depths, heard = Names(settings.broker.prefix), broker.depths, broker.heard or Heard()
+    agents = {*manifests, *_agents(lives), *heard.depths}
+    ready = {queue: depth[0] for queue, depth in depths.items()}
+    consumed = {queue for queue, depth in depths.items() if depth[1]}
+    routers = len(heard.routers)
+    if not routers and consumed & {names.intake, names.returns}:
+        routers = 1
+    beats = heard.beats.values()
+    return Held(
+        lanes={each: ready.get(names.lane(each), 0) for each in _capabilities(manifests, lives)},
+        agents={each: ready.get(names.agent(each), 0) for each in agents},
+        elsewhere={
+            "retry rungs": sum(ready.get(names.retry(rung), 0) for rung in RUNGS_MS),
+            "returns": ready.get(names.returns, 0),
+        },
+        outcomes={each: ready.get(names.outcomes(each), 0) for each in _routers(settings, lives, heard)},
+        intake=ready.get(names.intake, 0),
+        side_effects={
+            each.id for manifest in manifests.values() for each in manifest.capabilities if each.side_effects
+        },
+        running={dispatch: beat.instance_id for beat in beats for dispatch in beat.running},
+        able={beat.agent_id for beat in beats} | {each for each in agents if names.agent(each) in consumed},
+        busy={beat.agent_id for beat in beats if beat.running},
+        routers=routers,
+        unmatched=set(broker.unmatched or ()),
+        letters=set(broker.letters or ()),
+    )
+
+
+def patience_of(settings: Settings, manifests: Mapping[str, Manifest]) -> Patience:
+    """How long what is seen can be explained, by the settings and what the manifests declare."""
+    timeouts, presence = settings.timeouts, settings.presence
+    hold_s = wiring.router_policies(settings).hold_s
+    deaf_s = presence.suspect_s + presence.dead_s
+    return Patience(
+        out_s=timeouts.pickup_s + 2 * timeouts.backstop_s + deaf_s + hold_s,
+        attempt_s=timeouts.attempt_ms / 1000,
+        waiting_s=rung_ms(settings.retry.cap_s) / 1000 + hold_s + SLACK_S,
+        window=settings.intake.held_at_most() + settings.intake.prefetch + wiring.OUTCOMES_PREFETCH,
+        declared_s={
+            (manifest.id, each.id): (each.timeout_ms or timeouts.attempt_ms) / 1000
+            for manifest in manifests.values()
+            for each in manifest.capabilities
+        },
+    )
