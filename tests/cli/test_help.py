@@ -24,6 +24,7 @@ EVERY_COMMAND = {
     "replay-log",
     "tune",
     "audit",
+    "doctor",
     "feedback",
     "check",
     "topology",
