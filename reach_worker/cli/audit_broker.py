@@ -3,22 +3,24 @@
 Of live queues only the counts are read. `dlq` and `unmatched` are looked into: nobody is served from them.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from reach_worker import wiring
-from reach_worker.cli.roll_call import Heard, listen
+from reach_worker.cli.publishing import listen_within_reason, takes_messages
+from reach_worker.cli.roll_call import Heard
 from reach_worker.core.audit import Held, Key, OpenLife, Patience
 from reach_worker.core.backoff import RUNGS_MS, rung_ms
 from reach_worker.core.dead_letter import Filter
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.names import Names
 from reach_worker.errors import OutsideWorld
+from reach_worker.ports import Sent
 from reach_worker.settings import Settings
 
 SLACK_S: Final = 15.0
+HELD_UP_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -38,12 +40,12 @@ async def ask(
     """Ask who is there, count, and look. Never raises for a broker that is away."""
     broker = Broker()
     try:
-        try:
-            async with asyncio.timeout(listen_s + 2 * settings.broker.call_timeout_s):
-                broker.heard = await listen(settings, {*manifests, *_agents(lives)}, listen_s)
-        except TimeoutError:
+        if not await _held_up(settings):
+            known = {*manifests, *_agents(lives)}
+            broker.heard = await listen_within_reason(settings, known, listen_s)
+        if broker.heard is None:
             broker.unchecked.append(
-                "who is there: the broker takes no question now (a memory or disk alarm?)"
+                "who is there: the broker takes no messages now (a memory or disk alarm?), so everything stands still"
             )
         broker.depths = await _depths(settings, manifests, lives, broker.heard or Heard())
         broker.letters = await _keys(settings, unmatched=False)
@@ -54,6 +56,15 @@ async def ask(
             f"the broker: {'; '.join(words)}; no open task was placed, no letter looked for"
         )
     return broker
+
+
+async def _held_up(settings: Settings) -> bool:
+    """Nobody can publish now: agents are not heard, and what they hold stays in their hands."""
+    names = Names(settings.broker.prefix)
+    async with wiring.visiting_bus(settings, "audit") as bus:
+        if await bus.depth(names.intake) is None:
+            return False  # no router ever was here: listening says so
+        return await takes_messages(bus, names, HELD_UP_S) is not Sent.CONFIRMED
 
 
 async def _keys(settings: Settings, *, unmatched: bool) -> dict[Key, bool]:

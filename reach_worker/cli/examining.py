@@ -1,8 +1,7 @@
 """Everything that the doctor looks at, each part by itself: what one cannot see stops none of the others."""
 
-import asyncio
 import resource
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -11,7 +10,8 @@ from reach_worker import wiring
 from reach_worker.bus import topology
 from reach_worker.cli import broker_ctl
 from reach_worker.cli.broker_ctl import Told
-from reach_worker.cli.roll_call import Heard, known_manifests, listen
+from reach_worker.cli.publishing import listen_within_reason, takes_messages
+from reach_worker.cli.roll_call import Heard, known_manifests
 from reach_worker.core.diagnosis import (
     Finding,
     Seen,
@@ -26,19 +26,14 @@ from reach_worker.core.diagnosis_policies import of_policy
 from reach_worker.core.diagnosis_store import of_files, of_store
 from reach_worker.core.diagnosis_times import Holding, of_clock, of_consumer_timeout
 from reach_worker.core.manifest import Manifest
-from reach_worker.core.message import Message
 from reach_worker.core.names import Names
 from reach_worker.errors import BadInput, OutsideWorld, Problem, WrongCredentials
-from reach_worker.ports import Clock, Sent
+from reach_worker.ports import Bus, Clock, Sent
 from reach_worker.settings import Settings, load_fleet
 from reach_worker.store.health import look_at
 
-QUIET: Final = "doctor"
-"""Routing key of an event that says nothing to anybody."""
 STORE_CHECK_S: Final = 15.0
 PUBLISH_S: Final = 5.0
-
-Publish = Callable[[Sequence[Message]], Awaitable[list[Sent]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +88,22 @@ async def _broker(
         seen = {
             each.name: each for each in await wiring.examine(settings, _wanted(settings, manifests, Heard()))
         }
-        findings.append(await _publishing(bus.publish, names, seen))
+        publishing = await _publishing(bus, names, seen)
+    findings.append(publishing)
     heard = Heard()
-    if seen[names.events].there and seen[names.intake].there:
-        heard = await _listen(settings, manifests, wish.listen_s)
+    asks = publishing.severity is not Severity.ERROR
+    if asks and seen[names.events].there and seen[names.intake].there:
+        heard = await listen_within_reason(settings, set(manifests), wish.listen_s) or heard
         more = _wanted(settings, {**manifests, **heard.manifests}, heard)
         seen = {each.name: each for each in await wiring.examine(settings, more)}
     base = topology.base(names)
     findings += of_declarations(
         seen.values(), {each.name for each in base.queues} | {each.name for each in base.exchanges}
     )
-    live = _live(heard)
+    live = _live(names, {**manifests, **heard.manifests}, heard, seen)
     findings += of_traffic(seen, names, {each for capabilities in live.values() for each in capabilities})
-    findings += of_fleet(manifests, live, heard.routers)
+    if asks:
+        findings += of_fleet(manifests, live, heard.routers)
     findings += _policies(names, told)
     return findings, told
 
@@ -127,39 +125,32 @@ def _fits(name: str) -> bool:
     return len(name.encode()) <= topology.NAME_LIMIT
 
 
-async def _listen(settings: Settings, manifests: Mapping[str, Manifest], seconds: float) -> Heard:
-    try:
-        async with asyncio.timeout(seconds + 2 * PUBLISH_S):
-            return await listen(settings, set(manifests), seconds)
-    except TimeoutError:
-        return Heard()
-
-
-def _live(heard: Heard) -> dict[str, set[str]]:
-    """The agents that answered, with what each offers."""
+def _live(
+    names: Names, known: Mapping[str, Manifest], heard: Heard, seen: Mapping[str, Seen]
+) -> dict[str, set[str]]:
+    """The agents that are there, with what each offers: they answered, or are known to say nothing and consume."""
     agents = {agent for agent, _ in heard.beats}
+    for agent_id, manifest in known.items():
+        queue = seen.get(names.agent(agent_id))
+        if manifest.presence == "consumers" and queue is not None and queue.consumers:
+            agents.add(agent_id)
     return {
-        agent: {each.id for each in heard.manifests[agent].capabilities}
-        if agent in heard.manifests
-        else set()
+        agent: {each.id for each in known[agent].capabilities} if agent in known else set()
         for agent in agents
     }
 
 
-async def _publishing(publish: Publish, names: Names, seen: Mapping[str, Seen]) -> Finding:
-    """An alarm is only told to who publishes; a right to publish is only known by publishing."""
+async def _publishing(bus: Bus, names: Names, seen: Mapping[str, Seen]) -> Finding:
     if not seen[names.events].there:
-        return Finding(Severity.INFO, "publishing", "not tried: there is no exchange for events yet")
-    nothing = Message(QUIET, b"", {}, names.events, persistent=False, mandatory=False)
-    try:
-        async with asyncio.timeout(PUBLISH_S):
-            (sent,) = await publish([nothing])
-    except TimeoutError:
-        what = f"the broker did not take an event within {PUBLISH_S:g} s: a memory or disk alarm blocks publishers"
+        what = "not tried: there is no exchange for events yet"
+        return Finding(Severity.INFO, "publishing", what, "look again once a router has declared it")
+    sent = await takes_messages(bus, names, PUBLISH_S)
+    if sent is None:
+        what = f"the broker took no event within {PUBLISH_S:g} s: a memory or disk alarm blocks publishers"
         advice = "`rabbitmqctl status` names the alarm; make room, nothing is lost meanwhile"
         return Finding(Severity.ERROR, "publishing", what, advice)
     if sent is Sent.CONFIRMED:
-        return Finding(Severity.OK, "publishing", "no alarm, an event was taken at once")
+        return Finding(Severity.OK, "publishing", "no alarm, events were taken at once")
     what = f"the broker did not take an event: {sent.value}"
     return Finding(Severity.ERROR, "publishing", what, f"the user needs write permission on {names.prefix}.*")
 

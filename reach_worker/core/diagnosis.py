@@ -10,7 +10,7 @@ from reach_worker.core.manifest import Manifest
 from reach_worker.core.names import Names, in_ascii
 
 NAME_LIMIT: Final = 255
-LONG_NAME: Final = 230
+LONG_NAME: Final = 200
 """Bytes from which on a longer prefix may not fit any more."""
 
 
@@ -122,7 +122,7 @@ def of_traffic(queues: Mapping[str, Seen], names: Names, live: Collection[str]) 
     """Messages that wait where nobody takes them. ``live``: capabilities that somebody offers now."""
     intake = queues.get(names.intake)
     if intake is not None and intake.there and not intake.consumers:
-        what = f"no router takes tasks; {intake.messages} wait"
+        what = f"no router takes tasks; {_count(intake.messages, 'message')} waiting"
         yield Finding(Severity.ERROR, names.intake, what, "start a router: `reach router`")
     lanes = {names.lane(capability) for capability in live}
     for name, queue in sorted(queues.items()):
@@ -133,20 +133,28 @@ def of_traffic(queues: Mapping[str, Seen], names: Names, live: Collection[str]) 
             case "dlq":
                 advice = "`reach dlq list --group` says why; replay, drop or export them"
                 yield Finding(
-                    Severity.WARNING, name, f"{queue.messages} dead letters wait for a person", advice
+                    Severity.WARNING,
+                    name,
+                    f"{_count(queue.messages, 'dead letter')} for a person to look at",
+                    advice,
                 )
             case "unmatched":
                 advice = "`reach unmatched list` says why; assign them, or start an agent that may have them"
-                yield Finding(Severity.WARNING, name, f"{queue.messages} tasks may go to nobody", advice)
+                yield Finding(
+                    Severity.WARNING, name, f"{_count(queue.messages, 'task')} that no agent may take", advice
+                )
             case "lane" if name not in lanes:
                 advice = "start an agent that offers it"
                 yield Finding(
-                    Severity.WARNING, name, f"{queue.messages} tasks wait, and nobody offers this", advice
+                    Severity.WARNING,
+                    name,
+                    f"{_count(queue.messages, 'task')} waiting, and nobody offers this",
+                    advice,
                 )
             case "returns" | "outcomes" | "agent" if not queue.consumers:
                 severity = Severity.WARNING if kind == "agent" else Severity.ERROR
                 who = "an instance of the agent" if kind == "agent" else "a router"
-                what = f"{queue.messages} messages wait, and nobody consumes them"
+                what = f"{_count(queue.messages, 'message')} waiting, and nobody consumes them"
                 yield Finding(severity, name, what, f"start {who}")
 
 
@@ -182,7 +190,7 @@ def of_fleet(
 ) -> Iterator[Finding]:
     """Who is known and does not answer. ``live``: the capabilities of every agent that does."""
     if routers:
-        yield Finding(Severity.OK, "routers", f"{', '.join(sorted(routers))} answer")
+        yield Finding(Severity.OK, "routers", f"answering: {', '.join(sorted(routers))}")
     else:
         yield Finding(Severity.WARNING, "routers", "none answers", "start one: `reach router`")
     offered = {capability for capabilities in live.values() for capability in capabilities}
@@ -204,3 +212,7 @@ def of_fleet(
         yield Finding(
             Severity.OK, "agents", f"{len(live)} of {len(set(manifests) | set(live))} known agents answer"
         )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -33,8 +33,8 @@ def _of_key(names: Names, queue: str, key: str, value: object) -> tuple[Severity
             return Severity.WARNING, "the lower one counts: tasks are given up after so many restarts"
         case "overflow" if value != "reject-publish":
             return (
-                Severity.WARNING,
-                "ours states reject-publish, which counts; with a length limit be sure of it",
+                Severity.ERROR,
+                "it goes over ours: a full queue drops tasks, and what is given up may be lost",
             )
         case "dead-letter-exchange" | "dead-letter-routing-key" if queue in (names.dlq, names.unmatched):
             return Severity.WARNING, "what is removed there goes elsewhere"
