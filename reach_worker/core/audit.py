@@ -140,10 +140,13 @@ def place(lives: Iterable[OpenLife], held: Held, patience: Patience, now_us: int
     loose = _fill_each(found, "lane of", loose, attrgetter("capability"), held.lanes)
     young = [one for one in loose if _in_a_window(one, patience, now_us)]
     old = [one for one in loose if not _in_a_window(one, patience, now_us)]
-    rest = [*out, *old, *_fill(found, "a router's window", held.routers * patience.window, young)]
+    rest = [*out, *old]
     for name, ready in held.elsewhere.items():
-        rest = _fill(found, name, ready, rest)
-    found.suspects = sorted(rest, key=_age)
+        left = _fill(found, name, ready, rest)
+        young = _fill(found, name, ready - len(rest) + len(left), young)
+        rest = left
+    young = _fill(found, "a router's window", held.routers * patience.window, young)
+    found.suspects = sorted([*rest, *young], key=_age)
     return found
 
 

@@ -77,7 +77,7 @@ def test_a_place_explains_as_many_as_it_holds_the_newest() -> None:
     assert [one.task_id for one in placed.suspects] == ["t0", "t1"]
 
 
-def test_a_window_is_left_to_the_young_and_the_queues_to_the_others() -> None:
+def test_the_queues_are_for_the_old_first_and_what_is_left_for_the_young() -> None:
     """Had the young one taken the place in returns, nothing would be left for the old one."""
     young, old = WAITING, replace(WAITING, task_id="t2", traced_at=later(-1000))
 
@@ -85,6 +85,9 @@ def test_a_window_is_left_to_the_young_and_the_queues_to_the_others() -> None:
 
     assert placed.suspects == []
     assert dict(placed.waiting) == {"a router's window": 1, "returns": 1}
+
+    placed = place([young, old], Held(routers=1, elsewhere={"returns": 3}), PATIENCE, NOW)
+    assert dict(placed.waiting) == {"returns": 2}
 
 
 def test_the_window_of_a_router_is_bounded() -> None:
