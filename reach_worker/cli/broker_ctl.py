@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,10 +22,12 @@ class Told:
     """What it said; ``trouble``: why nothing could be asked.
 
     ``consumer_timeout_s``: ``None`` where it has none. ``policies``: by queue, each policy's name and content.
+    ``bindings``: from which exchange to which queue.
     """
 
     consumer_timeout_s: float | None = None
     policies: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    bindings: Collection[tuple[str, str]] = ()
     trouble: str | None = None
 
 
@@ -43,15 +45,17 @@ async def ask(command: Sequence[str], vhost: str, our_connection: str) -> Told:
         if our_connection not in connections:
             return Told(trouble=f"{shlex.join(command)} speaks of another broker")
         of_vhost = ("-p", vhost, "--formatter=json")
-        timeout, queues, policies = await asyncio.gather(
+        timeout, queues, policies, bindings = await asyncio.gather(
             _run(command, "eval", _TIMEOUT),
             _run(command, "list_queues", *of_vhost, "name", "policy"),
             _run(command, "list_policies", *of_vhost),
+            _run(command, "list_bindings", *of_vhost, "source_name", "destination_name"),
         )
-        return Told(_seconds(timeout), _policies(orjson.loads(queues), orjson.loads(policies)))
+        bound = {(each["source_name"], each["destination_name"]) for each in orjson.loads(bindings)}
+        return Told(_seconds(timeout), _policies(orjson.loads(queues), orjson.loads(policies)), bound)
     except TimeoutError:
         return Told(trouble=f"{shlex.join(command)} does not answer within {LIMIT_S:g} s")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError) as error:
         return Told(trouble=f"{shlex.join(command)}: {error}")
 
 

@@ -22,7 +22,7 @@ from reach_worker.core.diagnosis import (
     of_traffic,
     of_version,
 )
-from reach_worker.core.diagnosis_policies import of_policy
+from reach_worker.core.diagnosis_policies import of_bindings, of_policy
 from reach_worker.core.diagnosis_store import of_files, of_store
 from reach_worker.core.diagnosis_times import Holding, of_clock, of_consumer_timeout
 from reach_worker.core.manifest import Manifest
@@ -104,7 +104,7 @@ async def _broker(
     findings += of_traffic(seen, names, {each for capabilities in live.values() for each in capabilities})
     if asks:
         findings += of_fleet(manifests, live, heard.routers)
-    findings += _policies(names, told)
+    findings += _only_told(names, told, seen)
     return findings, told
 
 
@@ -161,21 +161,28 @@ async def _ctl(settings: Settings, wish: Wish, our_connection: str) -> Told:
     return await broker_ctl.ask(command, vhost, our_connection)
 
 
-def _policies(names: Names, told: Told) -> Iterator[Finding]:
+def _only_told(names: Names, told: Told, seen: Mapping[str, Seen]) -> Iterator[Finding]:
+    """What only the broker's own tool can tell."""
     if told.trouble is not None:
-        what = f"policies cannot be seen over AMQP, and the broker's tool could not be asked: {told.trouble}"
+        what = f"cannot be seen over AMQP, and the broker's tool could not be asked: {told.trouble}"
         advice = "on the broker's machine, as its user: `reach doctor --ctl rabbitmqctl`"
-        yield Finding(Severity.INFO, "policies", what, advice)
+        yield Finding(Severity.INFO, "policies and bindings", what, advice)
         return
+    there = {name for name, each in seen.items() if each.there}
+    wanted = [(each.exchange, each.queue) for each in topology.base(names).bindings]
     findings = [
-        finding
-        for queue, (policy, definition) in sorted(told.policies.items())
-        if names.ours(queue)
-        for finding in of_policy(names, queue, policy, definition)
+        *of_bindings((pair for pair in wanted if there.issuperset(pair)), told.bindings),
+        *(
+            finding
+            for queue, (policy, definition) in sorted(told.policies.items())
+            if names.ours(queue)
+            for finding in of_policy(names, queue, policy, definition)
+        ),
     ]
     yield from findings
     if not findings:
-        yield Finding(Severity.OK, "policies", "none changes a queue of ours")
+        what = "no policy changes a queue of ours, and what should be bound is"
+        yield Finding(Severity.OK, "policies and bindings", what)
 
 
 def _holding(settings: Settings, told: Told | None) -> Holding:

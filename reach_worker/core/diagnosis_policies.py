@@ -1,6 +1,6 @@
-"""Findings about broker policies: they change queues of ours without a word over AMQP."""
+"""Findings about what AMQP does not tell: policies that change queues of ours, and bindings that are not there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from reach_worker.core.diagnosis import Finding, Severity
@@ -17,6 +17,14 @@ def of_policy(names: Names, queue: str, policy: str, definition: Mapping[str, An
         if finding is not None:
             severity, effect = finding
             yield Finding(severity, queue, f"policy {policy!r} sets {key} to {value!r}: {effect}", advice)
+
+
+def of_bindings(wanted: Iterable[tuple[str, str]], found: Collection[tuple[str, str]]) -> Iterator[Finding]:
+    """Exchanges that do not reach the queue they should. Both are pairs of exchange and queue."""
+    for exchange, queue in wanted:
+        if (exchange, queue) not in found:
+            what = f"it is not bound to {queue}: what is published there does not arrive"
+            yield Finding(Severity.ERROR, exchange, what, "start a router, or run `reach topology declare`")
 
 
 def _of_key(names: Names, queue: str, key: str, value: object) -> tuple[Severity, str] | None:

@@ -15,7 +15,7 @@ from reach_worker.core.diagnosis import (
     of_traffic,
     of_version,
 )
-from reach_worker.core.diagnosis_policies import of_policy
+from reach_worker.core.diagnosis_policies import of_bindings, of_policy
 from reach_worker.core.diagnosis_store import DAY_US, MB, StoreHealth, of_files, of_store
 from reach_worker.core.diagnosis_times import Holding, of_clock, of_consumer_timeout
 from reach_worker.core.document import Document
@@ -247,6 +247,13 @@ def test_what_a_policy_does(queue: str, key: str, value: object, severity: Sever
 
     assert told(findings) == ([] if severity is None else [(severity, queue)])
     assert all("'ops'" in each.what and key in each.what for each in findings)
+
+
+def test_bindings_that_are_not_there() -> None:
+    wanted = [(NAMES.tasks, NAMES.intake), (NAMES.lost, NAMES.dlq)]
+
+    assert told(of_bindings(wanted, {*wanted, ("", NAMES.dlq)})) == []
+    assert told(of_bindings(wanted, {(NAMES.tasks, NAMES.dlq), wanted[1]})) == [(ERROR, NAMES.tasks)]
 
 
 def test_how_many_files_may_be_open() -> None:

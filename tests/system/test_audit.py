@@ -57,7 +57,7 @@ def at_rest(channel: BlockingChannel, names: Names, store: Path) -> None:
 
 def test_all_is_well_and_then_two_tasks_are_nowhere(processes: Processes, store: Path) -> None:
     processes.agent("tests.system.small_agents:quick")
-    processes.router()
+    router = processes.router()
     for task_id, text, capability in (
         ("good", "hello", "text.echo"),
         ("bad", "refuse", "text.echo"),
@@ -65,6 +65,7 @@ def test_all_is_well_and_then_two_tasks_are_nowhere(processes: Processes, store:
     ):
         processes.reach("publish", capability, f'{{"text": "{text}"}}', "--task-id", task_id, "--wait")
 
+    router.wait_until(lambda: audit(processes)[1]["accepted"] == 3, "all are written")
     done, found = audit(processes, "--strict")
 
     assert (done.status, found["ok"]) == (0, True), found

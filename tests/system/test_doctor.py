@@ -163,12 +163,14 @@ def test_what_only_the_brokers_own_tool_can_tell(node: Node, tmp_path: Path) -> 
     node.ctl("set_permissions", "reader", "^amq.gen|^reach-", ".*", ".*")
     with open_channel(node.url) as channel:
         declare(channel, names)
+        channel.queue_unbind(names.intake, names.tasks, "#")
     with fresh_processes(node.url, names.prefix, tmp_path) as processes:
         script = f"env REACH_BROKER_DIR={node.folder} {SCRIPT} ctl"
         done, found = doctor(processes, "--ctl", script)
         assert done.status == 1
         wrong = said(found, "error")
         assert "the broker has 600 s, the settings say 1800 s" in wrong["consumer timeout"]
+        assert "not bound to told.intake" in wrong[names.tasks]
         told = [each["what"] for each in found["findings"] if each["where"] == names.intake]
         assert any("policy 'impatient' sets expires to 86400000" in what for what in told)
 
@@ -183,4 +185,4 @@ def test_what_only_the_brokers_own_tool_can_tell(node: Node, tmp_path: Path) -> 
         assert any("everything stands still" in each for each in unheard["unchecked"])
 
         elsewhere = doctor(processes, "--ctl", "echo nothing of ours")[1]
-        assert "speaks of another broker" in said(elsewhere, "info")["policies"]
+        assert "speaks of another broker" in said(elsewhere, "info")["policies and bindings"]
