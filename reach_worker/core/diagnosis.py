@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.names import Names, in_ascii
@@ -114,6 +114,8 @@ def of_declarations(seen: Iterable[Seen], base: Collection[str]) -> Iterator[Fin
                 yield Finding(Severity.WARNING, each.name, f"could not be compared: {each.detail}", advice)
             case Found.AS_WANTED:
                 fine += 1
+            case _:
+                assert_never(each.found)
     if fine:
         yield Finding(Severity.OK, "broker", f"{fine} queues and exchanges are as they should be")
 

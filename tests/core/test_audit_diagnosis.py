@@ -88,6 +88,7 @@ def test_missing_different_and_refused_queues() -> None:
     ]
     assert "x-delivery-limit is 7, 20 is wanted" in findings[2].what
     assert findings[-1].what.startswith("2 queues")
+    assert told(of_declarations(seen[:1], {NAMES.intake})) == [(ERROR, NAMES.intake)]
 
 
 @pytest.mark.parametrize(
