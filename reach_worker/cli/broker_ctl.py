@@ -39,7 +39,7 @@ def usual_command() -> Sequence[str]:
 async def ask(command: Sequence[str], vhost: str, our_connection: str) -> Told:
     """Ask the tool. Only if it speaks of the broker that we are connected to: that has ``our_connection``."""
     if not command:
-        return Told(trouble=f"{USUAL} is not here")
+        return Told(trouble=f"there is no {USUAL} here, or it was not to be asked")
     try:
         connections = await _run(command, "list_connections", "client_properties")
         if our_connection not in connections:

@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from reach_worker.bus import topology
 from reach_worker.clock import SystemClock
+from reach_worker.core.envelope import Envelope
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Row
+from reach_worker.services.router.messages import lane_message, retry_message
 from reach_worker.store import SqliteStore
 from reach_worker.store.row_lines import to_line
 from tests.store.sample import accepted, dead, dispatched, seen, succeeded
 from tests.store.sample import parked as stored_parked
-from tests.system.letters import declare, letter, parked, put, ready, take
+from tests.system.letters import NOW_US, declare, letter, parked, put, ready, take
 from tests.system.processes import Done, Processes
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
@@ -117,6 +120,30 @@ def test_what_runs_and_what_waits_in_a_queue_is_found_until_the_queue_is_purged(
     assert (done.status, found["ok"]) == (1, False)
     assert len(found["orphans"]) == waiting >= 2
     assert "to agent slow; no instance says that it runs it" in found["orphans"][0]["where"]
+
+
+@pytest.mark.usefixtures("at_rest")
+def test_what_waits_on_a_rung_or_in_a_lane_is_found_there(
+    processes: Processes, channel: BlockingChannel, names: Names, store: Path
+) -> None:
+    lane = topology.lane(names, "log.query")
+    channel.queue_declare(lane.name, durable=True, arguments=dict(lane.arguments))
+    waiting = [Envelope(task_id, task_id, "log.query", "anonymous", NOW_US) for task_id in ("later", "free")]
+    later, free = waiting
+    put(channel, retry_message(names, later, b"{}", 1800.0, NOW_US), lane_message(names, free, b"{}", NOW_US))
+    record(store, accepted("later"), dispatched("later"), seen(OutcomeClass.FAILED, task_id="later"))
+    record(store, accepted("free"))
+
+    done, found = audit(processes)
+    assert done.status == 0
+    assert found["waiting"] == {"lane of log.query": 1, "retry rungs": 1, "unmatched": 1}
+
+    channel.queue_purge(lane.name)
+    channel.queue_purge(names.retry(1_800_000))
+    done, found = audit(processes)
+    channel.queue_delete(lane.name)
+    assert done.status == 1
+    assert {one["task_id"] for one in found["orphans"]} == {"later", "free"}
 
 
 @pytest.mark.usefixtures("at_rest")
