@@ -80,6 +80,8 @@ def as_data(report: Report) -> dict[str, Any]:
         "letters_gone_count": report.letters_gone.count,
         "letters_left": report.letters_left.first,
         "letters_left_count": report.letters_left.count,
+        "letters_twice": report.letters_twice.first,
+        "letters_twice_count": report.letters_twice.count,
         "unknown_to_store": report.unknown.first,
         "unknown_to_store_count": report.unknown.count,
         "spilled_rows": report.spilled,
@@ -148,6 +150,11 @@ def _remarks(root: Node, report: Report) -> None:
             report.letters_left,
             "messages in dlq or unmatched are of tasks that went on or ended otherwise",
             "see `reach explain TASK`; what succeeded late can be dropped: `reach dlq drop --task-id TASK`",
+        ),
+        (
+            report.letters_twice,
+            "dead letters are in dlq more than once: a router died between sending one and recording it",
+            "a replay runs the task once, whatever it sends; or drop them: `reach dlq drop --task-id TASK`",
         ),
         (
             report.unknown,

@@ -26,12 +26,13 @@ HELD_UP_S: Final = 5.0
 
 @dataclass(slots=True)
 class Broker:
-    """What the broker holds. ``None`` where nobody could look."""
+    """What the broker holds. ``None`` where nobody could look. ``twice``: who has more than one letter in dlq."""
 
     letters: dict[Key, bool] | None = None
     unmatched: dict[Key, bool] | None = None
     heard: Heard | None = None
     depths: dict[str, tuple[int, int]] = field(default_factory=dict)
+    twice: list[Key] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
 
 
@@ -49,8 +50,8 @@ async def ask(
                 "who is there: the broker takes no messages now (a memory or disk alarm?), so everything stands still"
             )
         broker.depths = await _depths(settings, manifests, lives, broker.heard or Heard())
-        broker.letters = await _keys(settings, unmatched=False)
-        broker.unmatched = await _keys(settings, unmatched=True)
+        broker.letters, broker.twice = await _keys(settings, unmatched=False)
+        broker.unmatched, _ = await _keys(settings, unmatched=True)
     except* OutsideWorld as group:
         words = dict.fromkeys(str(error) for error in group.exceptions)
         broker.unchecked.append(
@@ -68,13 +69,20 @@ async def _held_up(settings: Settings) -> bool:
         return await takes_messages(bus, names, HELD_UP_S) is not Sent.CONFIRMED
 
 
-async def _keys(settings: Settings, *, unmatched: bool) -> dict[Key, bool]:
-    """Whose messages are in dlq or unmatched, and whether one is an outcome. Looking changes nothing there."""
+async def _keys(settings: Settings, *, unmatched: bool) -> tuple[dict[Key, bool], list[Key]]:
+    """Whose messages are in dlq or unmatched, and whether one is an outcome; who has several there.
+
+    Looking changes nothing.
+    """
     found: dict[Key, bool] = {}
+    twice: list[Key] = []
     async with wiring.dead_letters(settings, unmatched=unmatched) as letters:
         async for item in letters.walk(Filter()):
-            found[item.letter.task_id, item.letter.envelope.life] = item.letter.is_outcome
-    return found
+            key = item.letter.task_id, item.letter.envelope.life
+            if key in found:
+                twice.append(key)
+            found[key] = item.letter.is_outcome
+    return found, twice
 
 
 def _agents(lives: Iterable[OpenLife]) -> set[str]:

@@ -51,6 +51,7 @@ class Report:
     orphans: list[Orphan] = field(default_factory=list)
     letters_gone: Named = field(default_factory=Named)
     letters_left: Named = field(default_factory=Named)
+    letters_twice: Named = field(default_factory=Named)
     unknown: Named = field(default_factory=Named)
     letters: int = 0
     unmatched: int = 0
@@ -165,6 +166,9 @@ async def _compare(settings: Settings, report: Report, broker: Broker) -> None:
             f"the store, which is away by now: {error}; what lies in dlq was not compared"
         )
         return
+    for task_id, life in broker.twice:
+        if (task_id, life) in known:
+            report.letters_twice.add(task_id=task_id, life=life)
     wanted = {"dlq": TaskState.DEAD_LETTER, "unmatched": TaskState.UNMATCHED}
     for queue, key, outcome in found:
         state = known.get(key)

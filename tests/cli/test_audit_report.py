@@ -63,6 +63,7 @@ def test_what_is_not_well_is_said(report: Report, words: str) -> None:
     [
         Report(letters_gone=named(3)),
         Report(letters_left=named(3, where="dlq", state="succeeded")),
+        Report(letters_twice=named(3)),
         Report(unknown=named(3, where="unmatched")),
         Report(spilled=7),
     ],

@@ -191,12 +191,15 @@ def test_ends_that_are_two_and_letters_that_nobody_knows(
         letter(names, "stranger"),
         parked(names, "nobody-knows", "text.nope", "why"),
         letter(names, "late"),
+        letter(names, "bad"),
     )
     done, found = audit(processes)
     assert (done.status, found["ok"]) == (0, True)
     named = {(one["task_id"], one["where"]) for one in found["unknown_to_store"]}
     assert named == {("stranger", "dlq"), ("nobody-knows", "unmatched")}
     assert [(one["task_id"], one["state"]) for one in found["letters_left"]] == [("late", "succeeded")]
+
+    assert [one["task_id"] for one in found["letters_twice"]] == ["bad"]
 
     record(store, dead("late", at=LONG_AGO))
     done, found = audit(processes)
