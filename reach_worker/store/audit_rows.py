@@ -38,7 +38,7 @@ def open_life(row: Sequence[Any]) -> OpenLife:
     """From a row of the query for open lives."""
     (
         task_id, life, capability, router, first_seen, dispatch_id, attempt, dispatched_at, parked_at, accepted,
-        agent_id, outcome_at, decided_at, settled, began_anew, _,
+        agent_id, outcome_at, decided_at, settled, began_anew,
     ) = row  # fmt: skip
     out = dispatch_id is not None and not settled
     return OpenLife(

@@ -49,7 +49,7 @@ SELECT
         SELECT 1 FROM outcomes AS o
         WHERE o.task = t.id AND o.dispatch_id = t.dispatch_id AND o.standing = 'current'
     ),
-    EXISTS (SELECT 1 FROM tasks AS n WHERE n.task_id = t.task_id AND n.life > t.life), t.id
+    EXISTS (SELECT 1 FROM tasks AS n WHERE n.task_id = t.task_id AND n.life > t.life)
 FROM tasks AS t LEFT JOIN dispatches AS d ON d.dispatch_id = t.dispatch_id
 WHERE t.ended IS NULL ORDER BY t.first_seen
 """

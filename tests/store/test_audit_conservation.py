@@ -2,7 +2,10 @@
 
 import asyncio
 import fcntl
+import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.errors import StoreUnavailable
 from reach_worker.ports import Row, Standing
 from reach_worker.store import SqliteStore
-from reach_worker.store.conservation import Conservation
+from reach_worker.store.conservation import DEAD, DOUBLED, KNOWN, OPEN, Conservation
 from reach_worker.store.row_lines import to_line
 from tests.store.sample import (
     NOON,
@@ -125,7 +128,13 @@ async def test_dead_letters_after_which_nothing_began(path: Path) -> None:
 
 async def test_what_is_spilled_counts_as_if_it_were_written(path: Path) -> None:
     await record(
-        path, *ended("t1"), accepted("t2"), dispatched("t2", dispatch_id="d2"), accepted("t3"), dead("t3")
+        path,
+        *ended("t1"),
+        accepted("t2"),
+        dispatched("t2", dispatch_id="d2"),
+        decided("t2"),
+        accepted("t3"),
+        dead("t3"),
     )
     spill(
         path,
@@ -170,3 +179,16 @@ async def test_a_store_that_is_not_there_is_said(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="there is no store yet"):
         async with Conservation(path):
             pass
+
+
+@pytest.mark.parametrize("sql", [OPEN, DEAD, KNOWN, DOUBLED])
+async def test_what_is_open_or_odd_is_found_by_an_index(path: Path, sql: str) -> None:
+    """Only counting goes through all tasks; and ends are counted in an index, without their answers."""
+    await record(path, *ended("t1"))
+    with closing(sqlite3.connect(path)) as database:
+        plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", [1] * sql.count("?"))]
+
+    whole = [
+        step for step in plan if re.match(r"SCAN (t|o|c|e|d|n|ends)\b(?! .*USING (COVERING )?INDEX)", step)
+    ]
+    assert [step for step in whole if step != "SCAN d"] == [], plan
