@@ -13,13 +13,14 @@ import uvloop
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.worker import Worker, WorkerPolicy
-from reach_worker.bus import topology
+from reach_worker.bus import examination, topology
 from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.client import MAILBOX, Client
 from reach_worker.clock import SystemClock
 from reach_worker.core.announcement import FEEDBACK, WHO, cancel_key, feedback_body, feedback_key
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.diagnosis import Seen
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.fresh_files import Known
 from reach_worker.core.hearsay import HEARSAY
@@ -181,6 +182,11 @@ async def declare(settings: Settings, wanted: Topology) -> list[TopologyMismatch
             if mismatch.queue in found:
                 raise
             found[mismatch.queue] = mismatch
+
+
+async def examine(settings: Settings, wanted: Topology) -> list[Seen]:
+    """What the broker has of a topology; nothing is declared."""
+    return await examination.examine(bus_settings(settings, "doctor"), wanted)
 
 
 def _without(wanted: Topology, names: Collection[str]) -> Topology:

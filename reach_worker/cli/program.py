@@ -56,6 +56,13 @@ COMMANDS: Final = (
     ),
     Entry("Look", "check", "check:check", "Check the settings, the manifests and the tags."),
     Entry("Look", "topology", "topology:topology", "Show, declare or export queues and exchanges."),
+    Entry("Look", "audit", "audit:audit", "Prove that every accepted task has one end, or name where it is."),
+    Entry(
+        "Look",
+        "doctor",
+        "doctor:doctor",
+        "Look at broker, queues, fleet, store and settings, and say what to do.",
+    ),
     Entry(
         "Repair", "feedback", "feedback:feedback", "Say of a task's result: good, bad, or wrong-agent=AGENT."
     ),

@@ -23,6 +23,8 @@ EVERY_COMMAND = {
     "decide",
     "replay-log",
     "tune",
+    "audit",
+    "doctor",
     "feedback",
     "check",
     "topology",
