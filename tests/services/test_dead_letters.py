@@ -1,16 +1,17 @@
 """Dead letters sent on their way again: nothing is lost, nothing runs for ever, and the report is true."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
 from reach_worker.core.dead_letter import DeadLetter, Filter, HeldBack, dead_letter_from
+from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Sent
-from reach_worker.services.dead_letters import DeadLetters, ReplayOrder, ReplayReport
+from reach_worker.services.dead_letters import BATCH, DeadLetters, ReplayOrder, ReplayReport
 from reach_worker.services.router.messages import dead_letter_message
 from reach_worker.testing import Fate, MemoryBroker, MemoryBus, Moment, SteppedClock
 from tests.services.stage import Killed, die
@@ -128,9 +129,107 @@ async def test_a_lost_connection_ends_a_run_and_the_report_says_how_far_it_came(
 
     report = await letters.replay(ReplayOrder(ALL))
 
-    assert report.replayed == ["t-0"]
-    assert len(report.failed) == 4
+    assert report.replayed == EVERYBODY
+    assert report.not_removed == EVERYBODY
+    assert (report.there, report.left) == (5, 5)
     assert everywhere(broker) == EVERYBODY
+
+
+async def test_a_session_that_ends_between_two_batches_ends_the_run(
+    letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker
+) -> None:
+    for number in range(2 * BATCH):
+        put(broker, f"more-{number}")
+    bus.once(Moment.BEFORE_PUBLISH, bus.end_session)
+
+    report = await letters.replay(ReplayOrder(ALL))
+    bus.disconnect()
+
+    assert (report.there, report.seen, report.left) == (2 * BATCH + 5, BATCH, 2 * BATCH + 5)
+    assert len(report.failed) == BATCH
+    assert len(ids(broker, broker.names.dlq)) == 2 * BATCH + 5
+
+
+async def test_a_replay_that_a_crash_cut_short_is_finished_by_the_next(
+    letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker
+) -> None:
+    """Its letter is sent a second time; the copies are of one life, so the routers run it once."""
+    bus.once(Moment.BEFORE_ACK, die)
+    with pytest.raises(Killed):
+        await letters.replay(ReplayOrder(ALL))
+    bus.end_session()
+
+    report = await letters.replay(ReplayOrder(ALL))
+
+    lives = [(dead_letter_from(copy).task_id, dead_letter_from(copy).envelope.life)
+             for copy in broker.messages(broker.names.returns)]  # fmt: skip
+    assert (report.replayed, report.left) == (EVERYBODY, 0)
+    assert sorted(lives) == sorted((task_id, 1) for task_id in [*EVERYBODY, *EVERYBODY])
+    assert ids(broker, broker.names.dlq) == []
+
+
+async def test_two_at_once_share_the_letters(
+    letters: DeadLetters, broker: MemoryBroker, clock: SteppedClock
+) -> None:
+    for number in range(3 * BATCH):
+        put(broker, f"more-{number}")
+    other_bus = MemoryBus(broker)
+    other_bus.connect()
+    other = DeadLetters(other_bus, broker.names, clock, broker.names.dlq)
+
+    async with asyncio.TaskGroup() as group:
+        one, two = (group.create_task(each.replay(ReplayOrder(ALL))) for each in (letters, other))
+    other_bus.disconnect()
+
+    sent = ids(broker, broker.names.returns)
+    assert sorted([*one.result().replayed, *two.result().replayed]) == sorted(sent)
+    assert len(set(sent)) == len(sent) == 3 * BATCH + 5
+    assert ids(broker, broker.names.dlq) == []
+
+
+def known(task_id: str, life: int, state: TaskState) -> KnownTask:
+    return KnownTask(task_id, life, state, "r1", None, 1, 0, None)
+
+
+async def test_what_has_gone_on_since_is_held_back(
+    bus: MemoryBus, broker: MemoryBroker, clock: SteppedClock
+) -> None:
+    async def store(task_ids: Sequence[str]) -> Mapping[str, KnownTask]:
+        found = [
+            known("t-0", 0, TaskState.SUCCEEDED),
+            known("t-1", 1, TaskState.SUCCEEDED),
+            known("t-2", 0, TaskState.DEAD_LETTER),
+            known("t-3", 0, TaskState.UNDER_WAY),
+        ]
+        return {one.task_id: one for one in found if one.task_id in task_ids}
+
+    letters = DeadLetters(bus, broker.names, clock, broker.names.dlq, store)
+    past = await letters.past([item.letter for item in await letters.look(ALL)])
+    bus.end_session()
+
+    report = await letters.replay(ReplayOrder(ALL))
+    bus.end_session()
+    forced = await letters.replay(ReplayOrder(ALL, force=True))
+
+    assert [why is not None for why in past] == [True, True, False, False, False]
+    assert [task_id for task_id, _ in report.held_back] == ["t-0", "t-1"]
+    assert "has succeeded after all" in report.held_back[0][1]
+    assert "began anew since" in report.held_back[1][1]
+    assert forced.replayed == ["t-0"], "the routers would let the other one go"
+
+
+async def test_messages_without_an_id_are_not_taken_for_one(
+    letters: DeadLetters, broker: MemoryBroker
+) -> None:
+    """A publisher gave none, and the broker itself gave them up: they look alike, and each is a task of its own."""
+    for _ in range(3):
+        broker.put_message(broker.names.dlq, b'{"capability": "c"}')
+
+    report = await letters.replay(ReplayOrder(ALL))
+
+    assert len(report.replayed) == 8
+    sent = ids(broker, broker.names.returns)
+    assert len(set(sent)) == len(sent) == 8
 
 
 async def test_a_walk_that_cannot_go_on_says_so(
