@@ -14,6 +14,7 @@ from reach_worker.core.error_group import group_id, group_text
 from reach_worker.core.message import Delivery
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import fold
 from reach_worker.core.task import Refusal, Task, decode_task, usable_id
 
@@ -135,7 +136,9 @@ def _envelope_of_stranger(delivery: Delivery) -> Envelope:
     capability = fold(task.capability or "") if isinstance(task, Task) else ""
     message_id = delivery.message_id if usable_id(delivery.message_id) else None
     task_id = (task.task_id if isinstance(task, Task) else None) or message_id or ""
-    refused = delivery.reply_to is not None and _names(delivery).ours(delivery.reply_to)
+    refused = (
+        delivery.reply_to is not None and why_not_answered(delivery.reply_to, _names(delivery)) is not None
+    )
     return Envelope(
         task_id=task_id,
         flow_id=(task.flow_id if isinstance(task, Task) else None) or task_id,

@@ -78,16 +78,18 @@ def test_killed_replays_lose_nothing_and_double_nothing(
     put(channel, *messages)
     wait_until(lambda: ready(channel, names.dlq) == LETTERS)
     # The store would tell a letter that was left behind; that the routers do is to be seen here.
-    blind = {"REACH_STORE__PATH": str(processes.folder / "no-such.db")}
+    blind = {**processes.environment, "REACH_STORE__PATH": str(processes.folder / "no-such.db")}
+    replays = Processes(processes.folder / "replays", blind, processes.running)
+    replays.folder.mkdir()
 
     killed = 0
     for rate in ("100", "400", "100", "400"):
-        pair = [processes.start("dlq", "replay", "--rate", rate, **blind) for _ in range(2)]
+        pair = [replays.start("dlq", "replay", "--rate", rate) for _ in range(2)]
         killed += sum(kill_when_it_has_begun(one, rng.randrange(1, 40), notes) for one in pair)
-    pair = [processes.start("dlq", "replay", **blind) for _ in range(2)]
+    pair = [replays.start("dlq", "replay") for _ in range(2)]
     for one in pair:
         one.wait_end()
-    leftovers = processes.reach("dlq", "replay", **blind)
+    leftovers = replays.reach("dlq", "replay")
 
     assert killed >= 4
     assert " 0 left" in leftovers.out
