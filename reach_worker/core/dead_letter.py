@@ -298,6 +298,7 @@ def replayed(letter: DeadLetter, anew: Anew) -> tuple[Envelope, bytes] | HeldBac
     past = [*(orjson.loads(old.past) if old.past else []), *(attempt.as_dict() for attempt in old.attempts)]
     envelope = replace(
         old,
+        first_seen=old.first_seen or anew.now_us,
         life=old.life + 1,
         replays=old.replays + 1,
         attempts=(),

@@ -86,10 +86,14 @@ FIELDS: Final = (
 
 
 def _odd_fields(rng: random.Random, number: int) -> bytes:
-    """A task with odd values in some fields; ``metadata`` bears the number where nothing else does."""
+    """A task with odd values in some fields; ``metadata`` bears the number where nothing else does.
+
+    No two have the same id: one of them would be a duplicate, which leaves nothing behind.
+    """
     task: dict[str, Any] = json.loads(_task(number, metadata={"mark": mark(number)}))
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        task[rng.choice(FIELDS)] = rng.choice(ODD_JSON)
+        field, value = rng.choice(FIELDS), rng.choice(ODD_JSON)
+        task[field] = value + mark(number) if field == "task_id" and isinstance(value, str) else value
     if mark(number) not in json.dumps(task):
         task["metadata"] = {"mark": mark(number)}
     return json.dumps(task, ensure_ascii=rng.random() < 0.7).encode("utf-8", "surrogatepass")
