@@ -40,6 +40,7 @@ class DirectReplies:
         self._connection: AbstractConnection | None = None
         self._publisher: Publisher | None = None
         self._opened: deque[float] = deque(maxlen=MOST_OPENINGS)
+        self._silent = False
 
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         """Send all; what did not arrive is sent once more, each for itself. Whoever ends a connection is unreachable.
@@ -68,7 +69,9 @@ class DirectReplies:
         try:
             publisher = await self._open()
         except BrokerUnavailable as error:
-            log.warning("answers to direct reply-to addresses are not sent: %s", error)
+            if not self._silent:
+                log.warning("answers to direct reply-to addresses are not sent: %s", error)
+            self._silent = True
             return [Sent.UNROUTABLE] * len(messages)
         results = await publisher.publish([replace(message, mandatory=False) for message in messages])
         if Sent.UNCERTAIN in results:
@@ -88,4 +91,5 @@ class DirectReplies:
         if not isinstance(channel, aiormq.Channel):
             raise OurBug(f"aiormq opened a {type(channel).__name__}")
         self._publisher = Publisher(connection, channel, self._clock, self._timeout_s)
+        self._silent = False
         return self._publisher

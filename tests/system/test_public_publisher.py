@@ -240,8 +240,7 @@ def test_an_expiration_of_hers_brings_no_forged_header_into_a_replay(
     """The broker itself buries it, with all its headers; nobody has looked at them."""
     router = next(each for each in fleet.running if each.name == "router")
     router.stop()
-    said = {"message_id": "late", "expiration": "1", "headers": forged(ours), "reply_to": ours.returns}
-    assert eve.publish(**said) == ""
+    assert eve.publish(message_id="late", expiration="1", headers=forged(ours), reply_to=ours.returns) == ""
     wait_until(lambda: ready(operator, ours.dlq) == 1)
 
     shown = fleet.reach("dlq", "show", "late", "--json").json()
