@@ -20,7 +20,8 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.dead_letter import DeadLetter, Filter, HeldBack
 from reach_worker.core.tags import fold
 from reach_worker.errors import OutsideWorld
-from reach_worker.services.dead_letters import DeadLetters, Edit, ReplayOrder, ReplayReport
+from reach_worker.services.dead_letters import DeadLetters
+from reach_worker.services.replay import Edit, ReplayOrder, ReplayReport
 from reach_worker.settings import Settings
 
 EDITOR: Final = "editor"

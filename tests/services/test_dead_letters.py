@@ -1,7 +1,7 @@
 """Dead letters sent on their way again: nothing is lost, nothing runs for ever, and the report is true."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -11,7 +11,9 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Sent
-from reach_worker.services.dead_letters import BATCH, DeadLetters, ReplayOrder, ReplayReport
+from reach_worker.services.dead_letters import DeadLetters
+from reach_worker.services.letter_queue import BATCH
+from reach_worker.services.replay import ReplayOrder, ReplayReport
 from reach_worker.services.router.messages import dead_letter_message
 from reach_worker.testing import Fate, MemoryBroker, MemoryBus, Moment, SteppedClock
 from tests.services.stage import Killed, die
@@ -87,7 +89,7 @@ async def test_whoever_dies_while_replaying_loses_nothing(
     assert everywhere(broker) == EVERYBODY
 
 
-@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.UNROUTABLE, Fate.LOST])
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.UNROUTABLE])
 async def test_what_the_broker_does_not_take_stays(
     letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker, fate: Fate
 ) -> None:
@@ -96,9 +98,23 @@ async def test_what_the_broker_does_not_take_stays(
     report = await letters.replay(ReplayOrder(ALL, limit=5))
     bus.disconnect()
 
-    assert report.failed[0][0] == "t-0"
+    assert report.failed == [("t-0", f"the broker did not take it: {fate.value}")]
     assert everywhere(broker) == EVERYBODY
     assert "t-0" in ids(broker, broker.names.dlq)
+
+
+async def test_what_may_have_been_lost_is_sent_again_in_the_next_session(
+    letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker, clock: SteppedClock
+) -> None:
+    """What was confirmed and not acknowledged before the session ended is only removed then."""
+    bus.fail_next(Fate.LOST)
+
+    report = await finished(letters.replay(ReplayOrder(ALL)), clock)
+
+    assert sorted(report.replayed) == EVERYBODY
+    assert (report.seen, report.matched, report.failed, report.not_removed, report.left) == (5, 5, [], [], 0)
+    assert sorted(ids(broker, broker.names.returns)) == EVERYBODY, "none was sent twice"
+    assert ids(broker, broker.names.dlq) == []
 
 
 async def test_one_bad_message_does_not_stop_the_rest(letters: DeadLetters, bus: MemoryBus) -> None:
@@ -123,11 +139,11 @@ async def test_a_run_is_bounded_by_what_was_there_when_it_began(
 
 
 async def test_a_lost_connection_ends_a_run_and_the_report_says_how_far_it_came(
-    letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker
+    letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker, clock: SteppedClock
 ) -> None:
     bus.once(Moment.BEFORE_ACK, bus.disconnect)
 
-    report = await letters.replay(ReplayOrder(ALL))
+    report = await finished(letters.replay(ReplayOrder(ALL)), clock)
 
     assert report.replayed == EVERYBODY
     assert report.not_removed == EVERYBODY
@@ -145,9 +161,35 @@ async def test_a_session_that_ends_between_two_batches_ends_the_run(
     report = await letters.replay(ReplayOrder(ALL))
     bus.disconnect()
 
-    assert (report.there, report.seen, report.left) == (2 * BATCH + 5, BATCH, 2 * BATCH + 5)
-    assert len(report.failed) == BATCH
+    assert (report.there, report.seen, report.left) == (2 * BATCH + 5, 0, 2 * BATCH + 5)
+    assert report.failed == []
     assert len(ids(broker, broker.names.dlq)) == 2 * BATCH + 5
+
+
+async def test_a_run_goes_on_after_its_session_ended(
+    letters: DeadLetters, bus: MemoryBus, broker: MemoryBroker, clock: SteppedClock
+) -> None:
+    """As when the broker does not wait any longer for those that are not meant. Each is counted once."""
+    for number in range(BATCH):
+        put(broker, f"more-{number}")
+    sessions = iter(range(3))
+
+    async def edit(letter: DeadLetter) -> bytes | HeldBack:
+        if letter.task_id in ("t-3", "more-50", "more-100") and next(sessions, None) is not None:
+            bus.end_session()
+        return HeldBack("not this one") if letter.task_id == "t-1" else letter.body
+
+    order = ReplayOrder(Filter(task_ids=frozenset([*EVERYBODY, *(f"more-{n}" for n in range(0, BATCH, 2))])),
+                        rate=100, edit=edit)  # fmt: skip
+    report = await finished(letters.replay(order), clock)
+
+    matched = len(EVERYBODY) + BATCH // 2
+    assert bus.sessions > 2
+    assert (report.there, report.seen, report.matched) == (BATCH + 5, BATCH + 5, matched)
+    assert report.held_back == [("t-1", "not this one")]
+    assert (len(report.replayed), report.failed, report.left) == (matched - 1, [], BATCH // 2 + 1)
+    sent = ids(broker, broker.names.returns)
+    assert len(set(sent)) == len(sent) == matched - 1
 
 
 async def test_a_replay_that_a_crash_cut_short_is_finished_by_the_next(
@@ -320,6 +362,17 @@ async def test_a_rate_is_kept(letters: DeadLetters, broker: MemoryBroker, clock:
             clock.advance(0.5)
 
     assert counts[:5] == [1, 2, 3, 4, 5]
+
+
+async def finished(run: Coroutine[None, None, ReplayReport], clock: SteppedClock) -> ReplayReport:
+    """What a run reports, while time passes."""
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(run)
+        while not running.done():
+            for _ in range(20):
+                await breathe()
+            clock.advance(0.5)
+    return running.result()
 
 
 async def breathe() -> None:

@@ -1,11 +1,13 @@
 """Replayed dead letters, from the dead letters to their second end."""
 
 import orjson
+import pytest
 
 from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.dead_letter import Filter
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
-from reach_worker.services.dead_letters import DeadLetters, ReplayOrder, ReplayReport
+from reach_worker.services.dead_letters import DeadLetters
+from reach_worker.services.replay import ReplayOrder, ReplayReport
 from reach_worker.testing import MemoryBus, Moment
 from tests.services.scripted import always, succeed
 from tests.services.stage import Killed, Stage, die
@@ -88,8 +90,9 @@ async def test_a_second_copy_of_a_replay_is_let_go_while_the_first_runs() -> Non
     bus = MemoryBus(stage.broker)
     for _ in range(3):
         async with bus.running():  # no store at hand: it is for the router to tell
-            bus.once(Moment.BEFORE_ACK, bus.end_session)
-            await DeadLetters(bus, stage.names, stage.clock, stage.names.dlq).replay(ReplayOrder(ALL))
+            bus.once(Moment.BEFORE_ACK, die)
+            with pytest.raises(Killed):
+                await DeadLetters(bus, stage.names, stage.clock, stage.names.dlq).replay(ReplayOrder(ALL))
         await stage.settle()
 
     assert agent.ran == {"t1": 1, "t2": 1}
