@@ -2,7 +2,8 @@
 
 import random  # noqa: TID251 - only with a seed: the same moments every time
 import signal
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from tenacity import RetryError
 from reach_worker.core.dead_letter import Anew, HeldBack, dead_letter_from, replayed
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
+from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.services.router.messages import returned_message
+from tests.bus.private_node import Node
+from tests.system.conftest import fresh_prefix, fresh_processes, open_channel
 from tests.system.crew import CREW, NOTES, WORK, runs
 from tests.system.letters import declare, letter, put, ready
 from tests.system.processes import Processes, Running
@@ -108,3 +112,37 @@ def kill_when_it_has_begun(replay: Running, more: int, notes: Path) -> bool:
         wait_until(lambda: len(runs(notes)) >= before + more, 5)
     replay.signal(signal.SIGKILL)
     return replay.wait_end() == -signal.SIGKILL
+
+
+def test_a_slow_replay_outlives_the_brokers_patience(node: Node, tmp_path: Path) -> None:
+    """It holds the letters that are not meant until it ends; the broker ends the session over that, in this test soon."""
+    with (
+        fresh_prefix(node.url) as prefix,
+        fresh_processes(node.url, prefix, tmp_path) as processes,
+        impatient(node),
+        open_channel(node.url) as channel,
+    ):
+        names = Names(prefix)
+        declare(channel, names)
+        meant = DeadLetterReason.POISON
+        reasons = (meant, DeadLetterReason.EXPIRED)
+        put(channel, *(letter(names, f"t-{number}", reason=reasons[number % 2]) for number in range(80)))
+        wait_until(lambda: ready(channel, names.dlq) == 80)
+
+        done = processes.reach("dlq", "replay", "--reason", meant.value, "--rate", "5", limit=60)
+
+        assert done.status == 0, done.err
+        assert "timed out" in done.err
+        assert "looked at 80 of 80: 40 are meant, 40 replayed, 0 held back, 0 failed; 40 left" in done.out
+        wait_until(lambda: (ready(channel, names.returns), ready(channel, names.dlq)) == (40, 40))
+
+
+@contextmanager
+def impatient(node: Node) -> Iterator[None]:
+    """Within the block the node waits three seconds for an acknowledgement, in place of half an hour."""
+    setting = "application:set_env(rabbit, consumer_timeout, {}), application:set_env(rabbit, channel_tick_interval, {})."
+    node.ctl("eval", setting.format(3_000, 1_000))
+    try:
+        yield
+    finally:
+        node.ctl("eval", setting.format(1_800_000, 60_000))
