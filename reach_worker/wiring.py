@@ -34,7 +34,7 @@ from reach_worker.ports import Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
-from reach_worker.services.replay import KnownTasks, nothing_known
+from reach_worker.services.replay_order import KnownTasks, nothing_known
 from reach_worker.services.router.desk import Desk, RouterPolicies
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources

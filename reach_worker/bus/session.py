@@ -8,12 +8,12 @@ from typing import Final, Self
 
 import aiormq
 from aiormq import exceptions as amqp
-from aiormq.abc import AbstractChannel, AbstractConnection, DeliveredMessage
+from aiormq.abc import AbstractChannel, AbstractConnection
 from yarl import URL
 
 from reach_worker.bus import topology
 from reach_worker.bus.calls import broker_call
-from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken
+from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken, take_many
 from reach_worker.bus.direct_replies import DirectReplies
 from reach_worker.bus.publisher import Publisher
 from reach_worker.bus.topology import Topology
@@ -25,9 +25,6 @@ from reach_worker.errors import BrokerUnavailable, OurBug, WrongCredentials
 from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
-
-QUIET_S: Final = 0.3
-"""Nothing came for so long, and nothing waits: the rest went to somebody else."""
 
 CLOSE_S: Final = 3.0
 """Longest wait for the broker's answer when a session ends: one that is stuck must not hold up the next."""
@@ -147,43 +144,16 @@ class Session:
         return found, left
 
     async def get_many(self, queue: str, count: int) -> list[Delivery]:
-        """Take so many messages by a consumer, which ends when it has them: one call instead of one for each.
-
-        Fewer where somebody else takes some of them. One that is on its way when the consumer ends goes back.
-        """
-        found: list[Delivery] = []
-        taken, came = self._getting, asyncio.Event()
+        """Take so many messages at once; fewer where somebody else takes some of them."""
+        taken = self._getting
         if taken is None or self._ended.is_set():
-            return found
-
-        async def take(message: DeliveredMessage) -> None:
-            found.append(taken.add(message, queue))
-            came.set()
-
+            return []
         try:
             with broker_call(f"getting from {queue}"):
-                await taken.channel.basic_qos(prefetch_count=count, timeout=self._timeout_s)
-                consumer = await taken.channel.basic_consume(queue, take, timeout=self._timeout_s)
-                while len(found) < count and await self._more(queue, came):
-                    came.clear()
-                if consumer.consumer_tag is not None:
-                    await taken.channel.basic_cancel(consumer.consumer_tag, timeout=self._timeout_s)
+                return await take_many(taken, queue, count, lambda: self.depth(queue), self._timeout_s)
         except BrokerUnavailable as error:
             self.end(str(error))
-        return list(found)
-
-    async def _more(self, queue: str, came: asyncio.Event) -> bool:
-        """Wait until more has come; ``False`` if nothing is left to come, or nothing comes although it waits."""
-        for _ in range(max(1, int(self._timeout_s / QUIET_S))):
-            try:
-                async with asyncio.timeout(QUIET_S):
-                    await came.wait()
-            except TimeoutError:
-                if not (await self.depth(queue) or (0, 0))[0]:
-                    break
-            else:
-                return True
-        return came.is_set()
+            return []
 
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages ready and consumers of a queue, ``None`` if there is no such queue."""

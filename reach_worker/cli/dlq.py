@@ -1,6 +1,7 @@
 """``reach dlq``: the dead letters."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,24 +72,40 @@ def list_(
         by, options["group"] = by or GROUPINGS[0], None
     wanted = filter_from(options, SystemClock().utc_us())
     settings = invocation.settings
-    return wiring.run(lambda: _list(settings, wanted, limit, by=by, as_json=as_json))
+    if by is not None:
+        grouping = by
+        return wiring.run(lambda: _groups(settings, wanted, limit, grouping, as_json=as_json))
+    return wiring.run(lambda: _list(settings, wanted, limit, as_json=as_json))
 
 
-async def _list(
-    settings: Settings, wanted: Filter, limit: int | None, *, by: str | None, as_json: bool
-) -> int:
+async def _list(settings: Settings, wanted: Filter, limit: int | None, *, as_json: bool) -> int:
     async with wiring.dead_letters(settings) as letters:
         found = [item.letter for item in await letters.look(wanted, limit)]
         past = await letters.past(found)
     if as_json:
-        data = [letter_data(letter, why) for letter, why in zip(found, past, strict=True)]
-        print_json(data if by is None else groups_of(found, by))
+        print_json([letter_data(letter, why) for letter, why in zip(found, past, strict=True)])
     elif not found:
         say("no dead letters")
-    elif by is None:
-        print_table(letter_table(found, past))
     else:
-        print_table(group_table(groups_of(found, by)))
+        print_table(letter_table(found, past))
+    return OK
+
+
+async def _groups(settings: Settings, wanted: Filter, limit: int | None, by: str, *, as_json: bool) -> int:
+    """There may be very many: their bodies are not kept."""
+    found: list[DeadLetter] = []
+    async with wiring.dead_letters(settings) as letters:
+        async for item in letters.walk(wanted):
+            found.append(replace(item.letter, body=b""))
+            if limit is not None and len(found) >= limit:
+                break
+    groups = groups_of(found, by)
+    if as_json:
+        print_json(groups)
+    elif not groups:
+        say("no dead letters")
+    else:
+        print_table(group_table(groups))
         say("to replay one of these groups: reach dlq replay FILTER")
     return OK
 

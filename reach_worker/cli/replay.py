@@ -17,11 +17,12 @@ from reach_worker.cli.output import print_json, put, say
 from reach_worker.cli.parameters import assignment, pointer, read_file
 from reach_worker.cli.progress import progress_bar
 from reach_worker.clock import SystemClock
-from reach_worker.core.dead_letter import DeadLetter, Filter, HeldBack
+from reach_worker.core.dead_letter import DeadLetter, Filter
+from reach_worker.core.replaying import HeldBack
 from reach_worker.core.tags import fold
 from reach_worker.errors import OutsideWorld
 from reach_worker.services.dead_letters import DeadLetters
-from reach_worker.services.replay import Edit, ReplayOrder, ReplayReport
+from reach_worker.services.replay_order import Edit, ReplayOrder, ReplayReport
 from reach_worker.settings import Settings
 
 EDITOR: Final = "editor"

@@ -7,19 +7,14 @@ any point loses nothing.
 
 from collections.abc import AsyncIterator, Sequence
 
-from reach_worker.core.dead_letter import DeadLetter, Filter, HeldBack, assigned, gone_on
+from reach_worker.core.dead_letter import DeadLetter, Filter
 from reach_worker.core.names import Names
+from reach_worker.core.replaying import HeldBack, assigned, gone_on
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Bus, Clock, Sent
-from reach_worker.services.letter_queue import Found, LetterQueue
-from reach_worker.services.replay import (
-    KnownTasks,
-    Progress,
-    Replay,
-    ReplayOrder,
-    ReplayReport,
-    nothing_known,
-)
+from reach_worker.services.letter_queue import BATCH, Found, LetterQueue
+from reach_worker.services.replay import Replay
+from reach_worker.services.replay_order import KnownTasks, Progress, ReplayOrder, ReplayReport, nothing_known
 from reach_worker.services.router.messages import returned_message
 
 
@@ -66,7 +61,9 @@ class DeadLetters:
 
     async def past(self, letters: Sequence[DeadLetter]) -> list[str | None]:
         """Of each letter why it is past, by what the store knows of its task; ``None`` if it is not."""
-        known = await self._known(list({letter.task_id for letter in letters}))
+        ids = list({letter.task_id for letter in letters})
+        parts = [await self._known(ids[at : at + BATCH]) for at in range(0, len(ids), BATCH)]
+        known = {task_id: task for part in parts for task_id, task in part.items()}
         found = [gone_on(letter, known.get(letter.task_id), force=False) for letter in letters]
         return [None if one is None else one.why for one in found]
 

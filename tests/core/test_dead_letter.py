@@ -6,12 +6,13 @@ from typing import Any
 import orjson
 import pytest
 
-from reach_worker.core.dead_letter import Anew, DeadLetter, HeldBack, dead_letter_from, gone_on, replayed
+from reach_worker.core.dead_letter import DeadLetter, dead_letter_from
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
+from reach_worker.core.replaying import Anew, HeldBack, gone_on, replayed
 from reach_worker.services.router.messages import dead_letter_message
 
 NAMES = Names("reach.v1")

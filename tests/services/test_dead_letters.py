@@ -5,15 +5,16 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 
 import pytest
 
-from reach_worker.core.dead_letter import DeadLetter, Filter, HeldBack, dead_letter_from
+from reach_worker.core.dead_letter import DeadLetter, Filter, dead_letter_from
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.replaying import HeldBack
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.letter_queue import BATCH
-from reach_worker.services.replay import ReplayOrder, ReplayReport
+from reach_worker.services.replay_order import ReplayOrder, ReplayReport
 from reach_worker.services.router.messages import dead_letter_message
 from reach_worker.testing import Fate, MemoryBroker, MemoryBus, Moment, SteppedClock
 from tests.services.stage import Killed, die

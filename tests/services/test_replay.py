@@ -7,7 +7,7 @@ from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.dead_letter import Filter
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.services.dead_letters import DeadLetters
-from reach_worker.services.replay import ReplayOrder, ReplayReport
+from reach_worker.services.replay_order import ReplayOrder, ReplayReport
 from reach_worker.testing import MemoryBus, Moment
 from tests.services.scripted import always, succeed
 from tests.services.stage import Killed, Stage, die

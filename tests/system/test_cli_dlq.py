@@ -17,7 +17,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.dead_letter import DeadLetter, Filter
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
-from reach_worker.services.replay import ReplayOrder
+from reach_worker.services.replay_order import ReplayOrder
 from reach_worker.settings import load_settings
 from tests.system.conftest import fresh_prefix, fresh_processes, open_channel
 from tests.system.letters import SECOND_US, declare, letter, parked, put, ready, take

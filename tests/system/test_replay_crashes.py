@@ -10,10 +10,11 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from tenacity import RetryError
 
-from reach_worker.core.dead_letter import Anew, HeldBack, dead_letter_from, replayed
+from reach_worker.core.dead_letter import dead_letter_from
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.replaying import Anew, HeldBack, replayed
 from reach_worker.services.router.messages import returned_message
 from tests.bus.private_node import Node
 from tests.system.conftest import fresh_prefix, fresh_processes, open_channel
