@@ -17,7 +17,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.dead_letter import DeadLetter, Filter
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
-from reach_worker.services.replay_order import ReplayOrder
+from reach_worker.services.replay_order import ReplayOrder, ReplayReport
 from reach_worker.settings import load_settings
 from tests.system.conftest import fresh_prefix, fresh_processes, open_channel
 from tests.system.letters import SECOND_US, declare, letter, parked, put, ready, take
@@ -186,10 +186,11 @@ def test_looking_a_hundred_times_changes_nothing(
 
     async def look() -> list[DeadLetter]:
         async with wiring.dead_letters(settings) as letters:
-            found = [item.letter for item in await letters.look(Filter())]
+            return [item.letter for item in await letters.look(Filter())]
+
+    async def try_out() -> ReplayReport:
         async with wiring.dead_letters(settings) as letters:
-            assert (await letters.replay(ReplayOrder(Filter(), dry_run=True))).left == 5
-        return found
+            return await letters.replay(ReplayOrder(Filter(), dry_run=True))
 
     def all_back() -> bool:
         return ready(channel, names.dlq) == 5
@@ -197,6 +198,9 @@ def test_looking_a_hundred_times_changes_nothing(
     seen = []
     for _ in range(50):
         seen.append(asyncio.run(look()))
+        wait_until(all_back)  # the broker takes them back when it gets to it
+        report = asyncio.run(try_out())
+        assert (report.there, report.matched, report.left) == (5, 5, 5)
         wait_until(all_back)
 
     assert [letter.task_id for letter in seen[0]] == ["a-1", "a-2", "b-1", "c-1", "d-1"]
