@@ -177,7 +177,7 @@ async def _why_early(letters: DeadLetters) -> str:
         await letters.count()
     except OutsideWorld as error:
         return str(error)
-    return "somebody else has taken some of them"
+    return "somebody else has taken some of them, or the connection was lost; run it again"
 
 
 def _print(report: ReplayReport, missing: Sequence[str], *, dry_run: bool) -> None:
