@@ -35,10 +35,12 @@ from reach_worker.ports import Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
+from reach_worker.services.replay_order import KnownTasks, nothing_known
 from reach_worker.services.router.desk import Desk, RouterPolicies
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources
 from reach_worker.store.pruner import Retention
+from reach_worker.store.reader import reading_known_tasks
 from reach_worker.store.sqlite_store import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -220,8 +222,19 @@ def _only_user(settings: Settings) -> str | None:
 async def dead_letters(settings: Settings, *, unmatched: bool = False) -> AsyncIterator[DeadLetters]:
     """The tools for the dead letters, or for the unmatched tasks."""
     names = Names(settings.broker.prefix)
-    async with visiting_bus(settings, "dead letters") as bus:
-        yield DeadLetters(bus, names, SystemClock(), names.unmatched if unmatched else names.dlq)
+    async with visiting_bus(settings, "dead letters") as bus, known_tasks(settings) as known:
+        queue = names.unmatched if unmatched else names.dlq
+        yield DeadLetters(bus, names, SystemClock(), queue, known)
+
+
+@asynccontextmanager
+async def known_tasks(settings: Settings) -> AsyncIterator[KnownTasks]:
+    """What the store knows of tasks, read only; nothing where there is none on this machine."""
+    if not settings.store.path.exists():
+        yield nothing_known
+        return
+    async with reading_known_tasks(settings.store.path, settings.store.wait_s) as known:
+        yield known
 
 
 async def give_feedback(settings: Settings, said: Feedback) -> bool:

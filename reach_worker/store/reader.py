@@ -7,7 +7,8 @@ counted, and answered from memory alone.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -28,6 +29,8 @@ from reach_worker.store.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
 ReadT = TypeVar("ReadT")
+
+KnownTasks = Callable[[Sequence[str]], Awaitable[dict[str, KnownTask]]]
 
 START_S: Final = 10.0
 """Patience for what is asked once, at the start, and may be long."""
@@ -195,6 +198,16 @@ class Reader:
         self._stats.last_error = error
         if worth_saying(self._stats.failed_reads):
             log.warning("the store does not answer, question %d: %s", self._stats.failed_reads, error)
+
+
+@asynccontextmanager
+async def reading_known_tasks(path: Path, wait_s: float) -> AsyncIterator[KnownTasks]:
+    """What a store knows of tasks, for whoever only asks that. A store that is away knows nothing."""
+    reader = Reader(path, wait_s, Unwritten(), StoreStats())
+    try:
+        yield reader.known_tasks
+    finally:
+        await reader.close()
 
 
 def _json(ids: Sequence[str]) -> tuple[object, ...]:
