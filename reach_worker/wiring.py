@@ -34,7 +34,7 @@ from reach_worker.ports import Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
-from reach_worker.services.router.desk import Desk, RouterPolicies
+from reach_worker.services.router.desk import HOLD_S, Desk, RouterPolicies
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources
 from reach_worker.store.sqlite_store import SqliteStore
@@ -71,6 +71,7 @@ def router_policies(settings: Settings) -> RouterPolicies:
         timeouts=settings.timeouts,
         idempotency=settings.idempotency,
         routing=settings.routing,
+        hold_s=min(HOLD_S, settings.broker.consumer_timeout_s / 2),
         grace_s=settings.router.grace_s,
     )
 
@@ -260,7 +261,11 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
     bus.subscribe_mailbox("instance", [(names.events, WHO), (names.events, cancel_key(manifest.id))])
     policy = WorkerPolicy(
-        settings.presence.heartbeat_s, settings.router.grace_s, settings.intake.max_body_bytes, settings.slots
+        heartbeat_s=settings.presence.heartbeat_s,
+        grace_s=settings.router.grace_s,
+        max_body_bytes=settings.intake.max_body_bytes,
+        slots=settings.slots,
+        consumer_timeout_s=settings.broker.consumer_timeout_s,
     )
     worker = Worker(agent, instance_id, names, policy, bus, clock)
     with stop_on_signals(worker.stop_asked):

@@ -59,6 +59,10 @@ class Outbox:
         self._wake()
         return True
 
+    def holds(self, dispatch_id: str) -> bool:
+        """It has an outcome of this dispatch that the broker has not confirmed."""
+        return dispatch_id in self._pending
+
     async def run(self) -> None:
         """Send for ever."""
         while True:

@@ -43,7 +43,8 @@ async def run_handler(
     """Run a handler to its end, at most for the context's time. ``stop`` takes it back early."""
     thread = None if handler.is_async else _in_thread(handler, task, context, threads)
     invoked = _invoke(handler, task, context, thread)
-    work: asyncio.Future[Any] = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
+    work = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
+    work.set_name(f"the handler of {handler.capability_id} (task {context.task_id})")
     stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
     try:
         await asyncio.wait({work, stopped}, timeout=context.timeout_s, return_when=asyncio.FIRST_COMPLETED)

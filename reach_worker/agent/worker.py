@@ -1,8 +1,8 @@
 """The worker: one process of an agent. It says that it is there, takes dispatches, runs handlers, returns outcomes.
 
-Every dispatch it takes is acknowledged only after the broker has confirmed its outcome, so nothing is lost if
-the process dies; it is delivered again then, and runs alone, so that a task that kills its process takes no
-others along.
+Every dispatch it takes is acknowledged only after the broker has confirmed its outcome, or a lease in its place where
+it runs for long, so nothing is lost if the process dies; it is delivered again then, and runs alone, so that a task that
+kills its process takes no others along.
 """
 
 import asyncio
@@ -11,14 +11,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.announcer import Announcer
-from reach_worker.agent.context import Context, context_of
+from reach_worker.agent.context import context_of
+from reach_worker.agent.in_hand import Run, not_to_run, too_late
+from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
+from reach_worker.agent.watchdog import Watchdog
 from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key
 from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
 from reach_worker.core.envelope import BadHeaders
@@ -35,30 +38,17 @@ log = logging.getLogger(__name__)
 ADAPT_S: Final = 1.0
 LAST_WORDS_S: Final = 5.0
 """After the grace period outcomes have so long to reach the broker."""
-CRASHES: Final = 2
-"""A dispatch that was delivered again so often has killed its process twice: it goes back instead of trying a third."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPolicy:
-    """The worker's share of the settings. Times in seconds."""
+    """The worker's share of the settings. Times in seconds. No delivery is held for half of ``consumer_timeout_s``."""
 
     heartbeat_s: float = 3.0
     grace_s: float = 20.0
     max_body_bytes: int = 8 * 1024 * 1024
     slots: SlotPolicy = field(default_factory=SlotPolicy)
-
-
-@dataclass(slots=True)
-class Run:
-    """One dispatch in this worker's hands."""
-
-    dispatch: Dispatch
-    delivery: Delivery
-    task: Task
-    alone: bool
-    context: Context | None = None
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    consumer_timeout_s: float = 1800.0
 
 
 class Worker:
@@ -87,6 +77,7 @@ class Worker:
         self._stuck: set[asyncio.Future[object]] = set()
         self._outbox = Outbox(bus, clock, names.returns)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
+        self._long_runs = LongRuns(bus, clock, names, instance_id, policy.consumer_timeout_s / 2)
         self._completed = 0
         self._paused_at: int | None = None
         self._service = ServiceTimes()
@@ -97,6 +88,11 @@ class Worker:
 
     async def run(self, up: Callable[[], None] = lambda: None) -> None:
         """Heartbeat, manifest, consume; until asked to stop, then drain. ``up`` is called once it consumes."""
+        with Watchdog(self._clock).watching():
+            await self._live(up)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _live(self, up: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as group:
             beats = group.create_task(
                 self._announcer.beat_forever(self._clock, self._policy.heartbeat_s), name="heartbeats"
@@ -111,7 +107,6 @@ class Worker:
             await self._drain()
             beats.cancel()
             sender.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def left_behind(self) -> int:
@@ -123,21 +118,29 @@ class Worker:
             self._take(delivery)
         await self._mail(self._bus.inbox.take("instance"))
         await self._while_paused()
+        await self._not_for_long()
         self._start_runs(group)
         await self._adapt()
 
     async def _adapt(self) -> None:
         """Prefetch what the slots take, and ahead of them only what is done while a message travels.
 
-        A dispatch that waits here could have gone to another instance: nothing waits behind slow work.
+        A dispatch that waits here could have gone to another instance: nothing waits behind slow work. Nor beside one
+        that may have killed its process before.
         """
         now = self._clock.monotonic()
         if now - self._adapted_at < ADAPT_S:
             return
         self._adapted_at = now
-        await self._bus.trust("work")
         ahead = head_start(self._capacity, self._service.quantile(0.5), self._policy.slots)
-        await self._bus.set_prefetch("work", self._capacity + ahead)
+        leased = sum(run.leased for run in self._running.values())
+        await self._bus.set_prefetch("work", max(1, self._capacity + ahead - leased))
+        if not self._alone():
+            await self._bus.trust("work")
+
+    def _alone(self) -> bool:
+        """What is here includes one that runs alone: nothing starts beside it."""
+        return any(run.alone for run in (*self._running.values(), *self._ready))
 
     async def _wait(self) -> None:
         arrived = self._bus.inbox.arrived
@@ -158,6 +161,7 @@ class Worker:
             for delivery in self._bus.inbox.take("work"):
                 self._take(delivery)
             self._hand_back()
+            await self._long_runs.keep(self._running.values())
             await self._wait()
         for run in list(self._running.values()):
             self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None)
@@ -165,6 +169,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._outbox.idle.wait()
+                await self._announcer.beat(stopping=True)
 
     def _busy(self) -> bool:
         return bool(self._running) or not self._outbox.idle.is_set()
@@ -190,6 +195,14 @@ class Worker:
         if self._completed > self._paused_at or not self._running:
             await self._consume(wanted=True)
 
+    async def _not_for_long(self) -> None:
+        """What has not begun goes back before it is too late for it; leases stand in for what runs for long."""
+        utc_us = self._clock.utc_us()
+        for run in [run for run in self._ready if self._long_runs.due(run) or too_late(run.dispatch, utc_us)]:
+            self._ready.remove(run)
+            self._finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
+        await self._long_runs.keep(self._running.values())
+
     # -- taking
 
     def _take(self, delivery: Delivery) -> None:
@@ -197,21 +210,21 @@ class Worker:
         if isinstance(dispatch, BadHeaders):
             self._refuse_foreign(delivery, dispatch.error)
             return
+        now = self._clock.monotonic()
         held = self._held(dispatch.dispatch_id)
         if held is not None:
-            held.delivery = delivery
+            held.delivery, held.taken_at, held.leased = delivery, now, False
             return
         if self._outbox.came_again(dispatch.dispatch_id, delivery):
             return
         task = decode_task(delivery.body, max_bytes=self._policy.max_body_bytes * 2)
         ending = self._not_to_run(dispatch, delivery, task)
         if ending is not None or isinstance(task, Refusal):
-            stub = Run(dispatch, delivery, Task(capability="none"), alone=False)
+            stub = Run(dispatch, delivery, Task(capability="none"), now)
             self._finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
             return
-        self._ready.append(
-            Run(dispatch, delivery, task, alone=delivery.redelivered or dispatch.envelope.crashes > 0)
-        )
+        alone = delivery.redelivered or dispatch.envelope.crashes > 0
+        self._ready.append(Run(dispatch, delivery, task, now, alone=alone))
 
     def _held(self, dispatch_id: str) -> Run | None:
         """The dispatch, if it runs or waits here: its session ended, and it was delivered again in the new one."""
@@ -219,21 +232,9 @@ class Worker:
         return self._running.get(dispatch_id) or next(waiting, None)
 
     def _not_to_run(self, dispatch: Dispatch, delivery: Delivery, task: Task | Refusal) -> Ending | None:
-        """Why a dispatch goes back without being run, ``None`` if it is to be run."""
-        if isinstance(task, Refusal):
-            return Ending(OutcomeClass.BAD_REQUEST, task.error)
         if self.stop_asked.is_set():
             return Ending(OutcomeClass.RELEASED, "the worker stops")
-        if dispatch.start_by and self._clock.utc_us() > dispatch.start_by:
-            return Ending(OutcomeClass.RELEASED, "it was too late to start it")
-        if dispatch.envelope.capability not in self._handlers:
-            known = ", ".join(sorted(self._handlers))
-            return Ending(
-                OutcomeClass.REJECTED, f"no handler for {dispatch.envelope.capability}, only for {known}"
-            )
-        if delivery.redelivered and (dispatch.envelope.side_effects or _times(delivery) >= CRASHES):
-            return Ending(OutcomeClass.UNAVAILABLE, "the process that had it before ended without an outcome")
-        return None
+        return not_to_run(dispatch, delivery, task, handled=self._handlers, utc_us=self._clock.utc_us())
 
     def _refuse_foreign(self, delivery: Delivery, error: str) -> None:
         """Something that no router sent: to the routers, who put it in the dead letters with the reason."""
@@ -277,6 +278,7 @@ class Worker:
             self._finish(run, ending, seconds)
         finally:
             self._running.pop(run.dispatch.dispatch_id, None)
+            self._long_runs.ended(run)
             self._completed += 1
             self._bus.inbox.arrived.set()
 
@@ -313,7 +315,7 @@ class Worker:
         message = Message(
             self._names.outcomes(dispatch.owner),
             body,
-            outcome_headers(dispatch.headers(), outcome),
+            outcome_headers(replace(dispatch, envelope=run.envelope()).headers(), outcome),
             correlation_id=dispatch.dispatch_id,
         )
         self._outbox.put(Finished(dispatch.dispatch_id, message, run.delivery))
@@ -322,7 +324,9 @@ class Worker:
 
     def _state(self) -> tuple[int, tuple[str, ...], int]:
         """Slots on offer, the dispatches that run, how many have ended. What cannot be ended holds its slot."""
-        return max(0, self._capacity - len(self._stuck)), tuple(self._running), self._completed
+        running = (*self._running, *self._long_runs.without_word(self._outbox))
+        slots = max(0, self._capacity - len(self._stuck))
+        return min(1, slots) if self._alone() else slots, running, self._completed
 
     async def _mail(self, deliveries: Sequence[Delivery]) -> None:
         """Questions, probes, cancels; to take no more, and to go on."""
@@ -348,9 +352,3 @@ class Worker:
         if dispatch_id not in self._running:
             self._ready.remove(run)
             self._finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)
-
-
-def _times(delivery: Delivery) -> int:
-    """How often the broker delivered it before, by its own count."""
-    count = delivery.headers.get("x-delivery-count")
-    return count if isinstance(count, int) else 0
