@@ -76,6 +76,17 @@ def router_policies(settings: Settings) -> RouterPolicies:
     )
 
 
+def worker_policy(settings: Settings) -> WorkerPolicy:
+    """The worker's share of the settings."""
+    return WorkerPolicy(
+        heartbeat_s=settings.presence.heartbeat_s,
+        grace_s=settings.router.grace_s,
+        max_body_bytes=settings.intake.max_body_bytes,
+        slots=settings.slots,
+        consumer_timeout_s=settings.broker.consumer_timeout_s,
+    )
+
+
 def breaker_policy(settings: Settings) -> BreakerPolicy:
     """The breaker's settings; what is not given is the routing preset's."""
     given = settings.breaker.model_dump(exclude_unset=True)
@@ -260,14 +271,7 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     bus = RabbitBus(bus_settings(settings, f"agent {manifest.id} {instance_id}"), clock, wanted)
     bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
     bus.subscribe_mailbox("instance", [(names.events, WHO), (names.events, cancel_key(manifest.id))])
-    policy = WorkerPolicy(
-        heartbeat_s=settings.presence.heartbeat_s,
-        grace_s=settings.router.grace_s,
-        max_body_bytes=settings.intake.max_body_bytes,
-        slots=settings.slots,
-        consumer_timeout_s=settings.broker.consumer_timeout_s,
-    )
-    worker = Worker(agent, instance_id, names, policy, bus, clock)
+    worker = Worker(agent, instance_id, names, worker_policy(settings), bus, clock)
     with stop_on_signals(worker.stop_asked):
         async with unless_stopped(bus.running(), worker.stop_asked) as up:
             if up is None:

@@ -213,7 +213,9 @@ class Worker:
         now = self._clock.monotonic()
         held = self._held(dispatch.dispatch_id)
         if held is not None:
-            held.delivery, held.taken_at, held.leased = delivery, now, False
+            held.delivery, held.taken_at = delivery, now
+            if held.leased:
+                self._outbox.let_go(delivery)
             return
         if self._outbox.came_again(dispatch.dispatch_id, delivery):
             return

@@ -16,10 +16,12 @@ its owner's queue and only has to be read. What is given up is told through that
 let go before its dispatch is settled: the task is either on its rung or in an outcome, or in both.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from reach_worker.core.envelope import Envelope
+from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.presence import THERE, Instance, PresencePolicy, PresenceState, Roster
 
 LEASE_S: Final = 15.0
@@ -78,6 +80,15 @@ def after(sight: Sight, doubts: int, policy: PresencePolicy) -> Park | GiveUp:
     if doubts * DOUBT_S >= patience:
         return GiveUp(crashed=sight is not Sight.ENDED)
     return Park(DOUBT_S, doubts + 1)
+
+
+def lost(envelope: Envelope) -> Envelope:
+    """The task of a run whose process is gone: from the second time on it runs alone, for it may be what kills.
+
+    Not from the first: an instance that runs one long task alone does nothing else for long.
+    """
+    before = any(attempt.outcome is OutcomeClass.UNAVAILABLE for attempt in envelope.attempts)
+    return replace(envelope, crashes=envelope.crashes + 1) if before else envelope
 
 
 def _running(instance: Instance) -> tuple[str, ...]:

@@ -95,6 +95,21 @@ async def test_its_worker_dies_and_it_runs_once_more_elsewhere(routers: int) -> 
     assert stage.at_rest()
 
 
+async def test_what_dies_with_its_process_twice_runs_alone_the_third_time() -> None:
+    stage = Stage()
+    agent, _ = await begun(stage, routers=2)
+    for number, crashes in enumerate([0, 1]):
+        other = await stage.agent(
+            f"b{number}", script=lambda _: None, capability_cost=5, capability_timeout_ms=LONG_MS
+        )
+        agent.die()
+        await stage.pass_time(2 * LEASE_S + DOUBT_S + 10)
+        (work,) = other.held
+        assert work.dispatch.envelope.crashes == crashes
+        await park(stage, other, work)
+        agent = other
+
+
 async def test_with_side_effects_it_does_not_run_again() -> None:
     stage = Stage()
     agent, _ = await begun(stage, capability_side_effects=True)

@@ -68,3 +68,25 @@ async def test_after_a_restart_of_the_router_the_note_still_counts() -> None:
     await agent.end(work, KILLED)
     await stage.settle()
     assert [seen.outcome for seen in stage.outcomes("poison")] == [OutcomeClass.UNAVAILABLE]
+
+
+async def test_whichever_router_finds_it_out_what_died_with_its_process_runs_alone_from_then_on() -> None:
+    stage = Stage()
+    await stage.router("r1")
+    await stage.router("r2")
+    dead = await stage.agent("a", slots=6, script=lambda _: None, capability_cost=1)
+    for number in range(6):
+        stage.publish(f"t{number}")
+    await stage.pass_time(3)
+    had = {work.task_id for work in dead.held}
+    assert {work.dispatch.owner for work in dead.held} == {"r1", "r2"}
+    dead.die()
+    other = await stage.agent("b", slots=6, script=lambda _: None, capability_cost=5)
+    await stage.pass_time(12)
+    suspected: dict[str, bool] = {}
+    while len(suspected) < 6:
+        for work in list(other.held):
+            suspected[work.task_id] = work.dispatch.envelope.crashes == 1
+            await other.end(work)
+        await stage.pass_time(3)
+    assert {task_id for task_id, alone in suspected.items() if alone} == had

@@ -7,7 +7,7 @@ from typing import Final
 
 from reach_worker.core.dispatch import DOUBTS, LEASE, Dispatch
 from reach_worker.core.envelope import number, text
-from reach_worker.core.long_run import DOUBT_S, GiveUp, Park, Sight, after, sight_of
+from reach_worker.core.long_run import DOUBT_S, GiveUp, Park, Sight, after, lost, sight_of
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.presence import PresencePolicy
@@ -63,6 +63,8 @@ class LongRuns:
             case GiveUp(crashed):
                 error = WHY[sight].format(instance=instance_id, agent=dispatch.agent_id)
                 log.warning("dispatch %s of a long task is given up: %s", dispatch.dispatch_id, error)
+                if crashed:
+                    dispatch = replace(dispatch, envelope=lost(dispatch.envelope))
                 outcome = found_out(dispatch, OutcomeClass.UNAVAILABLE, error, started=True, crashed=crashed)
                 return Told(dispatch, replace(outcome, instance_id=instance_id), delivery)
 

@@ -42,25 +42,20 @@ def came_back(dispatch: Dispatch, delivery: Delivery, *, ran: bool, said_so: boo
     ``said_so``: and did so before it began.
     """
     agent_id, envelope = dispatch.agent_id, dispatch.envelope
-    if _death_reason(delivery) == "delivery_limit":
-        error = f"its instance of {agent_id} died with it again and again"
-        return Told(dispatch, found_out(dispatch, OutcomeClass.UNAVAILABLE, error, crashed=True), delivery)
-    ran = delivery.redelivered and (ran or said_so)
-    if ran and (said_so or envelope.crashes):
-        error = f"its instance of {agent_id} died while it ran"
-        return Told(
-            dispatch,
-            found_out(dispatch, OutcomeClass.UNAVAILABLE, error, started=True, crashed=True),
-            delivery,
-        )
-    if not delivery.redelivered:
+    looping = _death_reason(delivery) == "delivery_limit"
+    if not (looping or delivery.redelivered):
         return Told(
             dispatch, found_out(dispatch, OutcomeClass.RELEASED, f"not picked up by {agent_id}"), delivery
         )
-    went = "died while it ran" if ran else "went away before it said that it ran this"
-    error = f"its instance of {agent_id} {went}"
     dispatch = replace(dispatch, envelope=replace(envelope, crashes=envelope.crashes + 1))
-    return Told(dispatch, found_out(dispatch, OutcomeClass.RELEASED, error, started=ran), delivery)
+    ran = delivery.redelivered and (ran or said_so)
+    went = "died while it ran" if ran else "went away before it said that it ran this"
+    error = f"its instance of {agent_id} {'died with it again and again' if looping else went}"
+    if looping or (ran and (said_so or envelope.crashes)):
+        outcome = found_out(dispatch, OutcomeClass.UNAVAILABLE, error, started=ran, crashed=True)
+    else:
+        outcome = found_out(dispatch, OutcomeClass.RELEASED, error, started=ran)
+    return Told(dispatch, outcome, delivery)
 
 
 def _death_reason(delivery: Delivery) -> str:
@@ -74,5 +69,5 @@ def forward(told: Told, queue: str) -> Step:
     """What came back but belongs to another router goes to its outcomes queue: only the owner binds it again."""
     if told.delivery is None:
         return Step()
-    headers = outcome_headers(told.delivery.headers, told.outcome)
+    headers = outcome_headers(told.dispatch.headers(), told.outcome)
     return Step([told.delivery], send=[Message(queue, told.delivery.body, headers)])
