@@ -7,7 +7,6 @@ kills its process takes no others along.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Final
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.announcer import Announcer
 from reach_worker.agent.context import context_of
-from reach_worker.agent.in_hand import Run, not_to_run, too_late
+from reach_worker.agent.in_hand import InHand, Run, not_to_run, too_late
 from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
@@ -27,7 +26,7 @@ from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
-from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.slots import SlotPolicy, head_start
 from reach_worker.core.success import ServiceTimes
 from reach_worker.core.task import Refusal, Task, decode_task
@@ -72,9 +71,7 @@ class Worker:
         self._bus = bus
         self._clock = clock
         self._capacity = self.manifest.max_concurrency
-        self._ready: deque[Run] = deque()
-        self._running: dict[str, Run] = {}
-        self._stuck: set[asyncio.Future[object]] = set()
+        self._hand = InHand(self._capacity)
         self._outbox = Outbox(bus, clock, names.returns)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
         self._long_runs = LongRuns(bus, clock, names, instance_id, policy.consumer_timeout_s / 2)
@@ -111,7 +108,7 @@ class Worker:
     @property
     def left_behind(self) -> int:
         """Runs that could not be ended (plain functions that do not look at ``cancelled``): their threads still run."""
-        return len(self._stuck)
+        return len(self._hand.stuck)
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
         for delivery in self._bus.inbox.take("work"):
@@ -133,14 +130,10 @@ class Worker:
             return
         self._adapted_at = now
         ahead = head_start(self._capacity, self._service.quantile(0.5), self._policy.slots)
-        leased = sum(run.leased for run in self._running.values())
+        leased = sum(run.leased for run in self._hand.running.values())
         await self._bus.set_prefetch("work", max(1, self._capacity + ahead - leased))
-        if not self._alone():
+        if not self._hand.alone():
             await self._bus.trust("work")
-
-    def _alone(self) -> bool:
-        """What is here includes one that runs alone: nothing starts beside it."""
-        return any(run.alone for run in (*self._running.values(), *self._ready))
 
     async def _wait(self) -> None:
         arrived = self._bus.inbox.arrived
@@ -161,9 +154,9 @@ class Worker:
             for delivery in self._bus.inbox.take("work"):
                 self._take(delivery)
             self._hand_back()
-            await self._long_runs.keep(self._running.values())
+            await self._long_runs.keep(self._hand.running.values())
             await self._wait()
-        for run in list(self._running.values()):
+        for run in list(self._hand.running.values()):
             self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None)
             run.stop.set()
         with suppress(TimeoutError):
@@ -172,11 +165,11 @@ class Worker:
                 await self._announcer.beat(stopping=True)
 
     def _busy(self) -> bool:
-        return bool(self._running) or not self._outbox.idle.is_set()
+        return bool(self._hand.running) or not self._outbox.idle.is_set()
 
     def _hand_back(self, why: str = "the worker stops") -> None:
-        while self._ready:
-            run = self._ready.popleft()
+        while self._hand.ready:
+            run = self._hand.ready.popleft()
             self._finish(run, Ending(OutcomeClass.RELEASED, why), None)
 
     async def _consume(self, *, wanted: bool) -> None:
@@ -192,16 +185,18 @@ class Worker:
         if self._paused_at is None:
             return
         self._hand_back("this instance is stalled")
-        if self._completed > self._paused_at or not self._running:
+        if self._completed > self._paused_at or not self._hand.running:
             await self._consume(wanted=True)
 
     async def _not_for_long(self) -> None:
         """What has not begun goes back before it is too late for it; leases stand in for what runs for long."""
         utc_us = self._clock.utc_us()
-        for run in [run for run in self._ready if self._long_runs.due(run) or too_late(run.dispatch, utc_us)]:
-            self._ready.remove(run)
+        for run in [
+            run for run in self._hand.ready if self._long_runs.due(run) or too_late(run.dispatch, utc_us)
+        ]:
+            self._hand.ready.remove(run)
             self._finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
-        await self._long_runs.keep(self._running.values())
+        await self._long_runs.keep(self._hand.running.values())
 
     # -- taking
 
@@ -211,7 +206,7 @@ class Worker:
             self._refuse_foreign(delivery, dispatch.error)
             return
         now = self._clock.monotonic()
-        held = self._held(dispatch.dispatch_id)
+        held = self._hand.find(dispatch.dispatch_id)
         if held is not None:
             held.delivery, held.taken_at = delivery, now
             if held.leased:
@@ -226,12 +221,7 @@ class Worker:
             self._finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
             return
         alone = delivery.redelivered or dispatch.envelope.crashes > 0
-        self._ready.append(Run(dispatch, delivery, task, now, alone=alone))
-
-    def _held(self, dispatch_id: str) -> Run | None:
-        """The dispatch, if it runs or waits here: its session ended, and it was delivered again in the new one."""
-        waiting = (run for run in self._ready if run.dispatch.dispatch_id == dispatch_id)
-        return self._running.get(dispatch_id) or next(waiting, None)
+        self._hand.ready.append(Run(dispatch, delivery, task, now, alone=alone))
 
     def _not_to_run(self, dispatch: Dispatch, delivery: Delivery, task: Task | Refusal) -> Ending | None:
         if self.stop_asked.is_set():
@@ -247,14 +237,7 @@ class Worker:
     # -- running
 
     def _start_runs(self, group: asyncio.TaskGroup) -> None:
-        """Start what may start: one that was delivered again runs alone, and nothing starts beside it."""
-        while self._ready and len(self._running) + len(self._stuck) < self._capacity:
-            if any(run.alone for run in self._running.values()):
-                return
-            if self._ready[0].alone and self._running:
-                return
-            run = self._ready.popleft()
-            self._running[run.dispatch.dispatch_id] = run
+        while (run := self._hand.start_next()) is not None:
             group.create_task(self._run(run), name=f"run {run.dispatch.dispatch_id}")
 
     async def _run(self, run: Run) -> None:
@@ -274,20 +257,15 @@ class Worker:
                 max_bytes=self._policy.max_body_bytes,
             )
             if ending.left_behind is not None:
-                self._keep_slot(ending.left_behind)
+                self._hand.keep_slot(ending.left_behind)
             seconds = self._clock.monotonic() - began
             self._service.add(seconds)
             self._finish(run, ending, seconds)
         finally:
-            self._running.pop(run.dispatch.dispatch_id, None)
+            self._hand.running.pop(run.dispatch.dispatch_id, None)
             self._long_runs.ended(run)
             self._completed += 1
             self._bus.inbox.arrived.set()
-
-    def _keep_slot(self, left_behind: "asyncio.Future[object]") -> None:
-        """What cannot be ended keeps its slot until it ends."""
-        self._stuck.add(left_behind)
-        left_behind.add_done_callback(self._stuck.discard)
 
     async def _said_started(self, run: Run) -> bool:
         headers = {**run.dispatch.headers(), OUTCOME: STARTED_NOTE}
@@ -299,20 +277,7 @@ class Worker:
     def _finish(self, run: Run, ending: Ending, seconds: float | None) -> None:
         """Queue the outcome of a run, once."""
         dispatch = run.dispatch
-        outcome = Outcome(
-            dispatch_id=dispatch.dispatch_id,
-            task_id=dispatch.envelope.task_id,
-            agent_id=self.manifest.id,
-            instance_id=self._instance_id,
-            outcome=ending.kind,
-            message=ending.message,
-            retry_after_ms=ending.retry_after_ms,
-            duration_ms=None if seconds is None else seconds * 1000,
-            started=run.context is not None,
-            crashed=run.context is None
-            and run.delivery.redelivered
-            and ending.kind is OutcomeClass.UNAVAILABLE,
-        )
+        outcome = run.outcome(ending, seconds, instance_id=self._instance_id)
         body = ending.result if ending.kind is OutcomeClass.SUCCEEDED else run.delivery.body
         message = Message(
             self._names.outcomes(dispatch.owner),
@@ -325,10 +290,9 @@ class Worker:
     # -- presence
 
     def _state(self) -> tuple[int, tuple[str, ...], int]:
-        """Slots on offer, the dispatches that run, how many have ended. What cannot be ended holds its slot."""
-        running = (*self._running, *self._long_runs.without_word(self._outbox))
-        slots = max(0, self._capacity - len(self._stuck))
-        return min(1, slots) if self._alone() else slots, running, self._completed
+        """Slots on offer, the dispatches that run, how many have ended."""
+        running = (*self._hand.running, *self._long_runs.without_word(self._outbox))
+        return self._hand.slots(), running, self._completed
 
     async def _mail(self, deliveries: Sequence[Delivery]) -> None:
         """Questions, probes, cancels; to take no more, and to go on."""
@@ -347,10 +311,10 @@ class Worker:
         await self._bus.ack(deliveries)
 
     def _cancel(self, dispatch_id: str) -> None:
-        run = self._held(dispatch_id)
+        run = self._hand.find(dispatch_id)
         if run is None:
             return
         run.stop.set()
-        if dispatch_id not in self._running:
-            self._ready.remove(run)
+        if dispatch_id not in self._hand.running:
+            self._hand.ready.remove(run)
             self._finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)

@@ -159,9 +159,9 @@ def test_a_broker_that_restarts_a_router_that_is_killed_and_it_runs_once(
 def test_one_that_goes_on_for_long_after_its_worker_was_told_to_stop_runs_once(
     processes: Processes, caller: Caller, names: Names, impatient: Node
 ) -> None:
-    """Longer than the broker's patience, and than it takes to suspect and bury one that is silent."""
+    """Longer than the broker's patience, than it takes to bury one that is silent, and until its lease is back."""
     fleet = CrewAtWork(
-        processes, ["crew-1", "crew-2"], REACH_ROUTER__GRACE_S="60", REACH_PRESENCE__DEAD_S="2", **IMPATIENT
+        processes, ["crew-1", "crew-2"], REACH_ROUTER__GRACE_S="60", REACH_PRESENCE__DEAD_S="4", **IMPATIENT
     )
     gate = processes.folder / "gate"
     caller.publish({"t-1": {"capability": LONG, "payload": {"until": str(gate)}}})
@@ -172,7 +172,7 @@ def test_one_that_goes_on_for_long_after_its_worker_was_told_to_stop_runs_once(
     stopping.wait_for(PARKED)
     router = fleet.router
     router.wait_for(rf"{agent_id} instance \S+ is dead")
-    more = {f"t-{n}": {"capability": WORK, "payload": {"hold": 1}} for n in range(2, 26)}
+    more = {f"t-{n}": {"capability": WORK, "payload": {"hold": 3}} for n in range(2, 26)}
     caller.publish(more)
     caller.until_answered(more, LIMIT_S)
     gate.touch()
