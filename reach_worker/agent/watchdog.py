@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from reach_worker.agent.run import invoke
 from reach_worker.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,17 @@ class Watchdog:
 
 
 def _place(frame: FrameType | None) -> str:
-    """File, line and function of the innermost frame."""
+    """The line of the handler that is being run, and what that line is in."""
     if frame is None:
         return "an unknown place"
+    innermost = handlers = frame
+    caller = frame.f_back
+    while caller is not None and caller.f_code is not invoke.__code__:
+        handlers, caller = caller, caller.f_back
+    if caller is None or handlers is innermost:
+        return _line(innermost)
+    return f"{_line(handlers)} ({_line(innermost)})"
+
+
+def _line(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
