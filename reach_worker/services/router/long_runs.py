@@ -49,7 +49,10 @@ class LongRuns:
                 steps.append(Step([delivery]))
             else:
                 found = self._judged(dispatch, delivery)
-                (given_up if isinstance(found, Told) else steps).append(found)  # type: ignore[arg-type]
+                if isinstance(found, Told):
+                    given_up.append(found)
+                else:
+                    steps.append(found)
         return steps, given_up
 
     def _judged(self, dispatch: Dispatch, delivery: Delivery) -> Step | Told:
