@@ -26,7 +26,7 @@ class Announcer:
         self._bus = bus
         self._state = state
         self._introduced_as = ""
-        self._left = False
+        self._stopping = False
 
     async def introduce(self) -> None:
         """Heartbeat first, then the manifest: who hears it knows whom it is from."""
@@ -35,10 +35,11 @@ class Announcer:
         await self._say(manifest_key(self._manifest.id), self._manifest.declaration.encode())
 
     async def beat(self, *, stopping: bool = False) -> None:
-        """One heartbeat; ``stopping`` is the last one: nothing is said after the goodbye."""
-        if self._left:
-            return
-        self._left = stopping
+        """One heartbeat; with ``stopping`` it says goodbye, and from then on every other one does so too.
+
+        What still runs is listed to the last: it is nobody's to run again.
+        """
+        self._stopping = self._stopping or stopping
         capacity, running, completed = self._state()
         beat = Heartbeat(
             agent_id=self._manifest.id,
@@ -48,7 +49,7 @@ class Announcer:
             running=running,
             manifest_hash=self._manifest.hash,
             version=self._manifest.version,
-            stopping=stopping,
+            stopping=self._stopping,
             completed=completed,
         )
         await self._say(presence_key(self._manifest.id), beat_body(beat))

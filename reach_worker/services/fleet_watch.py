@@ -185,7 +185,7 @@ class FleetWatch:
         instances = agent.roster.instances
         instance = instances.setdefault(beat.instance_id, Instance(beat.agent_id, beat.instance_id))
         before = agent.roster.state()
-        starts = instance.state in (PresenceState.PENDING, PresenceState.DEAD)
+        starts = not beat.stopping and instance.state in (PresenceState.PENDING, PresenceState.DEAD)
         slots = agent.roster.slots()
         changed = instance.heard(beat, self._clock.monotonic())
         self._heard_since.add(beat.agent_id)

@@ -42,7 +42,7 @@ def test_what_a_killed_agent_had_in_hand_runs_elsewhere(processes: Processes, ca
     found = histories(fleet.store)
     assert_one_end_each(found, tasks)
     for task_id in tasks:
-        lost = [("crew-1", "unavailable")] if task_id in in_hand else []
+        lost = [("crew-1", "released")] if task_id in in_hand else []
         assert attempts(found[task_id]) == [*lost, ("crew-2", "succeeded")]
     assert runs(fleet.notes) == {task_id: 1 + (task_id in in_hand) for task_id in tasks}
 
