@@ -186,6 +186,10 @@ class RabbitBus:
         """The delivery belongs to the session that is alive now."""
         return self._session is not None and self._session.owns(delivery)
 
+    def consumes(self, name: str) -> bool:
+        """Whether a subscription consumes now, as far as this side of the connection knows."""
+        return self._session is not None and self._session.consumes(name)
+
     @property
     def ready(self) -> bool:
         """Connected, and every consumer that should consume does."""

@@ -150,6 +150,10 @@ class Session:
         receipt = delivery.receipt
         return isinstance(receipt, Receipt) and self._owns(receipt.channel) and not self._ended.is_set()
 
+    def consumes(self, name: str) -> bool:
+        """Alive, and this subscription consumes."""
+        return not self._ended.is_set() and name in self._consumers and self._consumers[name].live
+
     @property
     def consuming(self) -> bool:
         """Alive, and every consumer that is wanted consumes."""

@@ -75,11 +75,32 @@ class Sources:
         if wanted or self.closed:
             await self._bus.want("returns", wanted=wanted)
 
+    def unready(self) -> str:
+        """Why no tasks are taken now, empty if they are. An empty token bucket is no reason: it fills by itself."""
+        if self.closed:
+            return "it stops"
+        if not self._desk.fleet.agents:
+            return "it knows no agent yet, so it takes no tasks"
+        if not self._watch.settled():
+            return "it takes no tasks before it knows who is there"
+        lost = [name for name in ("outcomes", "returns", "intake") if not self._consumes(name)]
+        return f"it does not consume {', '.join(lost)}" if lost else ""
+
+    def _consumes(self, name: str) -> bool:
+        if name != "outcomes" and not self._taking:
+            return self.bucket.rate is not None
+        return self._bus.consumes(name)
+
     async def trust_what_waits(self) -> None:
-        """A task that waits outlived a turn: it must not hold up the others of a session that began slowly."""
-        if self._desk.hands.waiting:
-            await self._bus.trust("intake")
-            await self._bus.trust("returns")
+        """A task that waits outlived a turn: it must not hold up the others of a session that began slowly.
+
+        One whose message was delivered before says nothing of those behind it, which were delivered too: it goes to its
+        lane instead.
+        """
+        waiting = self._desk.hands.waiting.values()
+        for queue in {w.delivery.queue for w in waiting if not w.delivery.redelivered}:
+            if queue in (self._desk.names.intake, self._desk.names.returns):
+                await self._bus.trust("intake" if queue == self._desk.names.intake else "returns")
 
     async def from_lanes(self) -> list[Step]:
         """What waits longest goes first: as many from each lane as its capability has free slots."""
