@@ -54,6 +54,7 @@ class FleetWatch:
         self._knew_some = False
         self._came: tuple[float, float] | None = None
         self._settled = False
+        self._told_alone = False
         self._beaten = float("-inf")
         self._heard_since: set[str] = set()
 
@@ -100,7 +101,9 @@ class FleetWatch:
         later from one that does not exist, and would call its tasks unmatched. It waits for the first, and then until
         no other came for a while. Once it is so it stays so.
         """
-        self._settled = self._settled or self._knows_who_is_there()
+        if not self._settled and self._knows_who_is_there():
+            self._settled = True
+            log.info("taking tasks; known agents: %s", ", ".join(sorted(self._fleet.agents)))
         return self._settled
 
     def _knows_who_is_there(self) -> bool:
@@ -145,6 +148,7 @@ class FleetWatch:
         """Let time pass: suspicions, probes, deaths, and our own heartbeat."""
         now = self._clock.monotonic()
         news = News()
+        self._tell_if_alone(now)
         for agent in self._fleet.agents.values():
             agent.roster.forget(now, self._policy)
             before = agent.roster.state()
@@ -214,6 +218,18 @@ class FleetWatch:
             news.gone.add(beat.agent_id)
         if before in _AWAY and after is PresenceState.ACTIVE:
             agent.breaker.came_back()
+
+    def _tell_if_alone(self, now: float) -> None:
+        began = self._began
+        if (
+            self._told_alone
+            or self._fleet.agents
+            or began is None
+            or now - began < 2 * self._policy.heartbeat_s
+        ):
+            return
+        self._told_alone = True
+        log.warning("no agent is known yet: tasks wait in %s until one comes", self._names.intake)
 
     def _meet(self, news: News) -> None:
         if news.new_agents:
