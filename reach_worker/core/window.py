@@ -26,10 +26,10 @@ def to_spill(
     ``held``: what is left, oldest first, when all that could be bound is. ``free``: free slots by capability.
 
     Three reasons: a task was held for ``hold_s`` (no delivery is held longer than a minute), its message was delivered
-    before (in a lane nothing counts, so a router that dies again and again wears out nothing), or the window is half full and
-    others could work: then what waits makes room, all but a tenth of the window of each capability. The oldest go: a
-    lane is served before the window, so the order stays. A capability with free slots is no exception: what is left of
-    it may go to none of those agents. A fleet that keeps up never pays the extra hop.
+    before (in a lane nothing counts, so a router that dies again and again wears out nothing), or the window is half
+    full and others could work: then what waits makes room, all but a tenth of the window of each capability. The oldest
+    go: a lane is served before the window, so the order stays. A capability with free slots is no exception: what is
+    left of it may go to none of those agents. A fleet that keeps up never pays the extra hop.
     """
     spilled = [task.task_id for task in held if task.again or now - task.since >= hold_s]
     left = [task for task in held if not task.again and now - task.since < hold_s]

@@ -18,8 +18,8 @@ class MemoryBus:
     """One client of a :class:`MemoryBroker`; the ``ConsumingBus`` port.
 
     ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until one that was never
-    delivered before is acknowledged, or it is called harmless by :meth:`trust`. ``journal`` tells in order what the bus did:
-    ``("publish", routing key)``, ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
+    delivered before is acknowledged, or it is called harmless by :meth:`trust`. ``journal`` tells in order what the bus
+    did: ``("publish", routing key)``, ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
     """
 
     def __init__(self, broker: MemoryBroker, *, slow_start: bool = True) -> None:
