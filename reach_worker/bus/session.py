@@ -212,8 +212,13 @@ class Session:
     async def _channel(self) -> AbstractChannel:
         channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
         channel.closing.add_done_callback(self._note_end)
-        channel.on_consumer_cancel_callbacks.add(lambda frame: self.end(f"consumer cancelled: {frame!r}"))
+        channel.on_consumer_cancel_callbacks.add(lambda _frame: self.end(self._cancelled(channel)))
         return channel
+
+    def _cancelled(self, channel: AbstractChannel) -> str:
+        """The broker ended a consumer: its queue was deleted, or lost its leader."""
+        queues = (each.queue for each in self._consumers.values() if each.taken.channel is channel)
+        return f"the broker cancelled the consumer of {next(queues, 'a queue')}"
 
     async def _mailbox(self, channel: AbstractChannel, subscription: Subscription) -> str:
         name = f"{subscription.mailbox_prefix}.{subscription.name}.{self._clock.new_id()}"

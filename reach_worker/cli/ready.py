@@ -109,7 +109,8 @@ async def _ready(settings: Settings, names: Names, asked: Asked, seconds: float,
 async def _unready(settings: Settings, names: Names, asked: Asked, seconds: float) -> str:
     """Why it is not ready; empty if it is."""
     async with wiring.listening_bus(settings, [asked.key]) as bus:
-        await bus.publish([Message(WHO, b"", {}, names.events, persistent=False, mandatory=False)])
+        if not await _ask(bus, names, seconds):
+            return "the broker takes no messages now: a memory or disk alarm"
         why = await _answer(bus, asked, seconds)
         if why is None:
             return f"no answer within {seconds:g} s"
@@ -117,6 +118,17 @@ async def _unready(settings: Settings, names: Names, asked: Asked, seconds: floa
         if not why and (depth is None or depth[1] == 0):
             return f"the broker knows no consumer of {asked.queue}"
         return why
+
+
+async def _ask(bus: RabbitBus, names: Names, seconds: float) -> bool:
+    """Ask who is there; ``False``: the broker blocks publishers, so nobody could answer either."""
+    question = Message(WHO, b"", {}, names.events, persistent=False, mandatory=False)
+    try:
+        async with asyncio.timeout(seconds):
+            await bus.publish([question])
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _answer(bus: RabbitBus, asked: Asked, seconds: float) -> str | None:
