@@ -19,6 +19,9 @@ NOTES: Final = "CREW_NOTES"
 BROKEN: Final = "CREW_BROKEN"
 """The variable that, set to anything, makes every run of a process fail."""
 
+BREAKS: Final = "CREW_BREAKS"
+"""The variable that names a file: once it is there, every run of the process fails."""
+
 WORK: Final = "crew.work"
 ONCE: Final = "crew.once"
 """As ``crew.work``, with side effects."""
@@ -34,7 +37,8 @@ def _work(payload: Mapping[str, Any], context: Context, agent_id: str) -> dict[s
     while gate and not Path(gate).exists() and (not context.cancelled.wait(0.01) or deaf):
         pass
     context.cancelled.wait(payload.get("hold", 0))
-    if os.environ.get(BROKEN) or context.attempt <= payload.get("fail", 0):
+    broken = os.environ.get(BROKEN) or Path(os.environ.get(BREAKS, "/dev/null/no")).exists()
+    if broken or context.attempt <= payload.get("fail", 0):
         raise RuntimeError("as the task wanted it")
     return {"by": agent_id, "echo": payload.get("echo")}
 

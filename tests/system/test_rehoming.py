@@ -9,7 +9,7 @@ import pytest
 from reach_worker.core.names import Names
 from tests.system.books import assert_one_end_each, attempts, histories, outcomes
 from tests.system.caller import Caller
-from tests.system.crew import BROKEN, ONCE, ONLY, WORK, begun, runs
+from tests.system.crew import BREAKS, BROKEN, ONCE, ONLY, WORK, begun, runs
 from tests.system.crew_at_work import CrewAtWork
 from tests.system.processes import Processes
 from tests.tooling.observing import wait_until
@@ -154,3 +154,47 @@ def test_when_all_that_could_are_broken_tasks_wait_and_spend_nothing(
     found = histories(fleet.store)
     assert outcomes(found).keys() <= {"succeeded", "failed", "released"}
     assert [task_id for task_id in waiting if ("crew-1", "failed") in attempts(found[task_id])] == []
+
+
+# ---- With a full queue, 500 more that wait, and two routers
+
+BREAKER_PERIOD_S: Final = 30.0
+WAITING: Final = 500
+
+
+@pytest.mark.parametrize("way", ["it dies", "its breaker opens"])
+def test_a_crowd_is_routed_on_within_a_breaker_period(processes: Processes, caller: Caller, way: str) -> None:
+    """By their owners, each once, and only what had begun at the agent spends an attempt."""
+    gate, breaks = processes.folder / "gate", processes.folder / "breaks"
+    settings = {"REACH_BREAKER__STREAK": "3", "REACH_PRESENCE__DEAD_S": "3"}
+    fleet = CrewAtWork(processes, [], **settings)
+    other = processes.router(REACH_ROUTER__ID="router-2", **settings)
+    for agent_id, more in (("crew-1", {BREAKS: str(breaks)}), ("crew-2", {})):
+        fleet.agents[agent_id] = fleet.agent(agent_id, **more)
+        other.wait_for(rf"{agent_id} instance \S+ is active")
+    warm = {f"warm-{n}": {"capability": WORK} for n in range(60)}
+    caller.publish(warm)
+    caller.until_answered(warm)
+    tasks = {f"t-{n}": {"capability": WORK, "payload": {"until": str(gate)}} for n in range(WAITING)}
+    caller.publish(tasks)
+    wait_until(lambda: len(begun(fleet.notes)) == len(warm) + 8)
+    if way == "it dies":
+        fleet.agents["crew-1"].kill()
+    breaks.touch()
+    gate.touch()
+    caller.until_answered(tasks, BREAKER_PERIOD_S)
+    assert {caller.final(task_id)["status"] for task_id in tasks} == {"succeeded"}
+    other.stop()
+    fleet.stop()
+    at_first = {task_id for agent_id, task_id in begun(fleet.notes) if agent_id == "crew-1"} & tasks.keys()
+    assert 4 <= len(at_first) <= 40, "what it ran, and what it had taken from its queue before"
+    found = histories(fleet.store)
+    assert_one_end_each(found, [*tasks, *warm])
+    for task_id in tasks:
+        counted = [(agent, outcome) for agent, outcome in attempts(found[task_id]) if outcome != "released"]
+        spent = [("crew-1", "unavailable" if way == "it dies" else "failed")] if task_id in at_first else []
+        unheard_of = way == "it dies" and counted == [("crew-2", "succeeded")]
+        assert unheard_of or counted == [*spent, ("crew-2", "succeeded")], "it had just begun, or it counts"
+        if task_id not in at_first:
+            assert len({dispatch.router for dispatch in found[task_id].dispatches}) == 1
+    assert runs(fleet.notes) == {task_id: 1 + (task_id in at_first) for task_id in [*tasks, *warm]}
