@@ -1,8 +1,8 @@
 """Agents that all do the same work, each in processes of its own, and write down what they began.
 
 What a task does is what its payload says: ``hold`` seconds pass; ``until``, a path, is waited for, also beyond the end
-of its time where it is ``deaf``; ``fail`` is the number of attempts that raise; ``die`` is the number of attempts that
-take the process along.
+of its time where it is ``deaf``; ``fail`` is the number of attempts that raise, in the end, or ``fail_at_once``; ``die``
+is the number of attempts that take the process along.
 """
 
 import os
@@ -33,6 +33,8 @@ def _work(payload: Mapping[str, Any], context: Context, agent_id: str) -> dict[s
     _note(f"{agent_id} {context.task_id} {context.attempt}")
     if context.attempt <= payload.get("die", 0):
         signal.raise_signal(signal.SIGKILL)
+    if context.attempt <= payload.get("fail_at_once", 0):
+        raise RuntimeError("as the task wanted it, at once")
     gate, deaf = payload.get("until"), payload.get("deaf", False)
     while gate and not Path(gate).exists() and (not context.cancelled.wait(0.01) or deaf):
         pass

@@ -95,9 +95,7 @@ def test_a_router_in_a_crash_loop_gives_up_nothing_that_it_held(
     processes: Processes, caller: Caller, channel: BlockingChannel, names: Names
 ) -> None:
     """Each time it has just taken tasks when it is killed. The one agent is known and away."""
-    fleet = CrewAtWork(
-        processes, ["crew-1"], REACH_PRESENCE__HEARTBEAT_S="0.1", REACH_INTAKE__PREFETCH="50"
-    )
+    fleet = CrewAtWork(processes, ["crew-1"], REACH_PRESENCE__HEARTBEAT_S="0.1", REACH_INTAKE__PREFETCH="50")
     caller.publish({"first": {"capability": ONLY}})
     caller.until_answered(["first"])
     fleet.agents["crew-1"].kill()
