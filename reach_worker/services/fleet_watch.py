@@ -29,6 +29,8 @@ from reach_worker.services.news import News
 
 log = logging.getLogger(__name__)
 
+HEARD_OF_S: Final = 0.5
+"""A router that starts takes nothing for so long: the others are to hear of it before they share the work."""
 _AWAY: Final = (PresenceState.SUSPECT, PresenceState.STALLED, PresenceState.DEAD)
 NEWCOMERS_AT_MOST: Final = 5
 """An agent that comes again and again under a new name holds a router up for so many times ``newcomers_s`` at most."""
@@ -51,10 +53,11 @@ class FleetWatch:
         self.sessions = 0
         self.unready: Callable[[], str] = lambda: ""
         self._began: float | None = None
+        self._session_began = float("-inf")
         self._knew_some = False
         self._came: tuple[float, float] | None = None
         self._settled = False
-        self._told_alone = False
+        self._told_nobody = False
         self._beaten = float("-inf")
         self._heard_since: set[str] = set()
 
@@ -79,6 +82,7 @@ class FleetWatch:
         """A new broker session: ask who is there, and trust no silence from before."""
         now = self._clock.monotonic()
         self._began = now if self._began is None else self._began
+        self._session_began = now
         self.sessions += 1
         self._beaten = float("-inf")
         for agent in self._fleet.agents.values():
@@ -110,12 +114,20 @@ class FleetWatch:
         if self._began is None or not self._fleet.agents:
             return False
         now = self._clock.monotonic()
-        waited = now - self._began >= 2 * self._policy.heartbeat_s
+        waited = now - self._began
+        if waited < HEARD_OF_S:
+            return False
+        long_enough = waited >= 2 * self._policy.heartbeat_s
         if self._knew_some or self._came is None:
-            return waited or self._fleet.agents.keys() <= self._heard_since
+            return long_enough or self._fleet.agents.keys() <= self._heard_since
         first, last = self._came
         quiet_s = self._policy.newcomers_s
-        return waited and (now - last >= quiet_s or now - first >= NEWCOMERS_AT_MOST * quiet_s)
+        return long_enough and (now - last >= quiet_s or now - first >= NEWCOMERS_AT_MOST * quiet_s)
+
+    def alone(self) -> bool:
+        """There is no other router, and each has had the time to say so."""
+        waited = self._clock.monotonic() - self._session_began
+        return self._fleet.routers == 1 and waited >= 2 * self._policy.heartbeat_s
 
     def lives(self, router_id: str) -> bool:
         """Another router was heard lately, and did not say goodbye."""
@@ -148,7 +160,7 @@ class FleetWatch:
         """Let time pass: suspicions, probes, deaths, and our own heartbeat."""
         now = self._clock.monotonic()
         news = News()
-        self._tell_if_alone(now)
+        self._tell_if_nobody(now)
         for agent in self._fleet.agents.values():
             agent.roster.forget(now, self._policy)
             before = agent.roster.state()
@@ -219,16 +231,16 @@ class FleetWatch:
         if before in _AWAY and after is PresenceState.ACTIVE:
             agent.breaker.came_back()
 
-    def _tell_if_alone(self, now: float) -> None:
+    def _tell_if_nobody(self, now: float) -> None:
         began = self._began
         if (
-            self._told_alone
+            self._told_nobody
             or self._fleet.agents
             or began is None
             or now - began < 2 * self._policy.heartbeat_s
         ):
             return
-        self._told_alone = True
+        self._told_nobody = True
         log.warning("no agent is known yet: tasks wait in %s until one comes", self._names.intake)
 
     def _meet(self, news: News) -> None:
