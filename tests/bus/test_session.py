@@ -1,14 +1,22 @@
 import asyncio
+import gc
+import resource
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+import aiormq
 import pytest
 from aiormq.exceptions import ChannelLockedResource
 from yarl import URL
 
+from reach_worker.bus.consumer import Consumer, Taken
+from reach_worker.bus.publisher import Publisher
 from reach_worker.bus.rabbit import RabbitBus
+from reach_worker.bus.session import Session
 from reach_worker.bus.topology import Topology, resting
 from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable, WrongCredentials
@@ -120,6 +128,40 @@ async def test_a_mailbox_that_the_broker_still_holds_locks_nobody_out(
         assert first != bus.mailbox
         with pytest.raises(ChannelLockedResource):
             await wire.channel.queue_declare(first, passive=True)
+
+
+async def test_a_session_that_ended_leaves_nothing_behind(
+    wire: Wire, prefix: str, proxy: TcpProxy, proxied_url: str, make_bus: MakeBus
+) -> None:
+    """Sixty sessions later there are as many connections, channels and consumers as after twenty, and as much memory."""
+    queue = await wire.queue(f"{prefix}.work")
+    bus = working(make_bus(proxied_url), queue)
+    bus.subscribe_mailbox("instance")
+    held: list[Counter[str]] = []
+    resident: list[int] = []
+    async with bus.running():
+        for number in range(1, 61):
+            await works(bus, queue, b"%d" % number)
+            await proxy.cut()
+            await until_session(bus, number + 1)
+            if number in (20, 60):
+                held.append(living())
+                resident.append(resident_kb())
+    assert held[0] == held[1]
+    assert held[1]["Session"] <= 2
+    assert resident[1] - resident[0] < 4096
+
+
+def living() -> Counter[str]:
+    """What there is of each thing that a session is made of."""
+    gc.collect()
+    kinds = (Session, Consumer, Taken, Publisher, aiormq.Connection, aiormq.Channel)
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, kinds))
+
+
+def resident_kb() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
 
 
 # ---- Beginning
