@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import logging
 import resource
 import socket
 from collections import Counter
@@ -131,9 +132,17 @@ async def test_a_mailbox_that_the_broker_still_holds_locks_nobody_out(
 
 
 async def test_a_session_that_ended_leaves_nothing_behind(
-    wire: Wire, prefix: str, proxy: TcpProxy, proxied_url: str, make_bus: MakeBus
+    wire: Wire,
+    prefix: str,
+    proxy: TcpProxy,
+    proxied_url: str,
+    make_bus: MakeBus,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Sixty sessions later there are as many connections, channels and consumers as after twenty, and as much memory."""
+    caplog.set_level(
+        logging.CRITICAL, "aiormq"
+    )  # as the program has it: a kept log record keeps what it tells of
     queue = await wire.queue(f"{prefix}.work")
     bus = working(make_bus(proxied_url), queue)
     bus.subscribe_mailbox("instance")

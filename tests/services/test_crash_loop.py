@@ -53,6 +53,7 @@ async def test_of_many_that_were_delivered_only_the_one_that_kills_is_worn_out()
     for number in range(60):
         stage.publish(f"t{number:02}")
     for _ in range(DELIVERY_LIMIT + 30):
+        stage.clock.advance(1.0)
         await stage.settle(rounds=1)
         if any(delivery.correlation_id == "t40" for delivery in router.bus.inbox.waiting.get("intake", ())):
             stage.kill(router)

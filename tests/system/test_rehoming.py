@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,7 +12,7 @@ from tests.system.books import assert_one_end_each, attempts, histories, outcome
 from tests.system.caller import Caller
 from tests.system.crew import BREAKS, BROKEN, ONCE, ONLY, WORK, begun, runs
 from tests.system.crew_at_work import CrewAtWork
-from tests.system.processes import Processes
+from tests.system.processes import Processes, Running
 from tests.tooling.observing import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
@@ -162,16 +163,22 @@ BREAKER_PERIOD_S: Final = 30.0
 WAITING: Final = 500
 
 
-@pytest.mark.parametrize("way", ["it dies", "its breaker opens"])
-def test_a_crowd_is_routed_on_within_a_breaker_period(processes: Processes, caller: Caller, way: str) -> None:
-    """By their owners, each once, and only what had begun at the agent spends an attempt."""
-    gate, breaks = processes.folder / "gate", processes.folder / "breaks"
+def two_routers(processes: Processes, breaks: Path) -> tuple[CrewAtWork, Running]:
+    """Two agents that both routers have heard of. Once the file is there the first one fails at everything."""
     settings = {"REACH_BREAKER__STREAK": "3", "REACH_PRESENCE__DEAD_S": "3"}
     fleet = CrewAtWork(processes, [], **settings)
     other = processes.router(REACH_ROUTER__ID="router-2", **settings)
     for agent_id, more in (("crew-1", {BREAKS: str(breaks)}), ("crew-2", {})):
         fleet.agents[agent_id] = fleet.agent(agent_id, **more)
         other.wait_for(rf"{agent_id} instance \S+ is active")
+    return fleet, other
+
+
+@pytest.mark.parametrize("way", ["it dies", "its breaker opens"])
+def test_a_crowd_is_routed_on_within_a_breaker_period(processes: Processes, caller: Caller, way: str) -> None:
+    """By their owners, each once, and only what had begun at the agent spends an attempt."""
+    gate, breaks = processes.folder / "gate", processes.folder / "breaks"
+    fleet, other = two_routers(processes, breaks)
     warm = {f"warm-{n}": {"capability": WORK} for n in range(60)}
     caller.publish(warm)
     caller.until_answered(warm)

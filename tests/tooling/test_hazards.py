@@ -49,7 +49,11 @@ def wrong(named: str) -> str | None:
     if kind == "not":
         return None if len(rest.split()) >= 4 else f"{named!r} is no reason"
     if kind == "chaos":
-        return None if not FAULTS.exists() or rest in fault_kinds() else f"scripts/chaos commits no fault {rest!r}"
+        return (
+            None
+            if not FAULTS.exists() or rest in fault_kinds()
+            else f"scripts/chaos commits no fault {rest!r}"
+        )
     file, _, name = named.partition("::")
     path = ROOT / "tests" / file
     if not path.is_file():
