@@ -83,6 +83,10 @@ class Life:
                 return 0
             return found
 
+    def until_consumed(self, queue: str) -> None:
+        """Wait until somebody consumes it."""
+        self.router.wait_until(lambda: self.consumers(queue) > 0, f"{queue} is consumed again")
+
     def sessions_ended(self) -> int:
         return max(len(re.findall("broker session ended", each.log())) for each in self.both)
 
@@ -170,7 +174,7 @@ def test_queues_are_deleted_under_their_consumers(life: Life) -> None:
             channel.queue_delete(queue)
         whose = life.agent if queue == names.agent("crew-1") else life.router
         whose.wait_for(f"the broker cancelled the consumer of {queue}")
-        life.router.wait_until(lambda queue=queue: life.consumers(queue) > 0, f"{queue} is consumed again")
+        life.until_consumed(queue)
     life.assert_works([])
     assert life.ready("--agent", "crew-1", "--here") == (0, f"agent crew-1 on {gethostname()} is ready\n")
     assert life.sessions_ended() - before <= 4 * SESSIONS_A_FAULT

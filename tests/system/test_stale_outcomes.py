@@ -72,9 +72,8 @@ def test_it_answers_releases_and_closes_nothing(
     caller.publish(others)
     wait_until(lambda: len(begun(fleet.notes)) == 5)
     first = histories(fleet.store)["t"].dispatches[0]
-    for number, kind in enumerate(KINDS, start=1):
-        put(channel, outcome_of(names, first, kind))
-        wait_until(lambda number=number: len(stale(fleet, "t")) == number)  # type: ignore[misc]  # bound
+    put(channel, *(outcome_of(names, first, kind) for kind in KINDS))
+    wait_until(lambda: len(stale(fleet, "t")) == len(KINDS))
     late = stale(fleet, "t")
     assert {(one.dispatch_id, one.outcome) for one in late} == {(first.dispatch_id, kind) for kind in KINDS}
     assert all("out of the past" in one.message for one in late)
