@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 import click
 
@@ -29,6 +30,9 @@ from reach_worker.core.names import Names
 from reach_worker.core.presence import Heartbeat
 from reach_worker.errors import BadInput
 from reach_worker.settings import Settings
+
+AGAIN_S: Final = 1.0
+BLOCKED: Final = "the broker takes no messages now: a memory or disk alarm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +114,11 @@ async def _unready(settings: Settings, names: Names, asked: Asked, seconds: floa
     """Why it is not ready; empty if it is."""
     async with wiring.listening_bus(settings, [asked.key]) as bus:
         if not await _ask(bus, names, seconds):
-            return "the broker takes no messages now: a memory or disk alarm"
+            return BLOCKED
         why = await _answer(bus, asked, seconds)
-        if why is None:
-            return f"no answer within {seconds:g} s"
+        if why is None:  # a broker that blocks publishers says so after their first message
+            asked_again = await _ask(bus, names, AGAIN_S)
+            return f"no answer within {seconds:g} s" if asked_again else BLOCKED
         depth = await bus.depth(asked.queue)
         if not why and (depth is None or depth[1] == 0):
             return f"the broker knows no consumer of {asked.queue}"
