@@ -228,7 +228,7 @@ class RabbitBus:
         while True:
             try:
                 async with session:
-                    await session.wait_end()
+                    await session.wait_end(self.settings.heartbeat_s)
             finally:
                 self._session = None
                 self._up.clear()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -165,9 +166,27 @@ class Session:
         """It is over."""
         return self._ended.is_set()
 
-    async def wait_end(self) -> None:
-        """Wait until anything of it closes."""
-        await self._ended.wait()
+    async def wait_end(self, look_every_s: float) -> None:
+        """Wait until anything of it closes, or the consuming connection leaves a question unanswered.
+
+        Publishing notices silence by itself. Of a consumer that hears nothing aiormq thinks for three heartbeats.
+        """
+        while not self._ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(look_every_s):
+                    await self._ended.wait()
+            if not self._ended.is_set():
+                await self._look()
+
+    async def _look(self) -> None:
+        getting = self._getting
+        if getting is None:
+            return
+        try:
+            with broker_call("asking for a sign of life"):
+                await getting.channel.basic_qos(prefetch_count=0, timeout=self._timeout_s)
+        except BrokerUnavailable as error:
+            self.end(str(error))
 
     def end(self, cause: str) -> None:
         """Give it up."""

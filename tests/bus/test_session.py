@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from reach_worker.ports import Sent
 from tests.bus.bench import arrivals, bodies, to, until_session
 from tests.bus.conftest import MakeBus
 from tests.bus.private_node import Node
-from tests.bus.tcp_proxy import TcpProxy
+from tests.bus.tcp_proxy import Direction, TcpProxy
 from tests.bus.until import LIMIT_S, until
 from tests.bus.wire import Wire
 
@@ -111,6 +112,49 @@ async def test_a_consumer_in_a_black_hole_notices_by_the_heartbeat(
         proxy.resume()
         await until_session(bus, 2, STUCK_S)
         await works(bus, queue, b"after")
+
+
+class OneSided(TcpProxy):
+    """``deafen`` lets nothing through on the first connection it took: on that of a bus that consumes."""
+
+    def __init__(self, target_host: str, target_port: int) -> None:
+        super().__init__(target_host, target_port)
+        self._first = asyncio.Event()
+        self._first.set()
+
+    def deafen(self) -> None:
+        self._first.clear()
+
+    async def _serve(self, client: socket.socket) -> None:
+        _FIRST.set(self.accepted == 1)
+        await super()._serve(client)
+
+    async def _pump(self, source: socket.socket, sink: socket.socket, direction: Direction) -> None:
+        loop = asyncio.get_running_loop()
+        while data := await loop.sock_recv(source, 65536):
+            if _FIRST.get():
+                await self._first.wait()
+            await loop.sock_sendall(sink, data)
+            self.forwarded[direction] += len(data)
+
+
+_FIRST: Final = ContextVar("first", default=False)
+
+
+async def test_a_consuming_connection_that_alone_goes_silent_is_noticed(
+    wire: Wire, prefix: str, broker_url: str, make_bus: MakeBus
+) -> None:
+    """Publishing goes on, so only asking tells; the heartbeats alone would take half a minute."""
+    queue = await wire.queue(f"{prefix}.work")
+    url = URL(broker_url)
+    async with OneSided(url.host or "", url.port or 5672) as proxy:
+        through = str(url.with_port(proxy.url_port))
+        async with working(make_bus(through, heartbeat_s=2, call_timeout_s=1), queue).running() as bus:
+            await works(bus, queue, b"before")
+            proxy.deafen()
+            async with asyncio.timeout(5):
+                await until(lambda: bus.sessions == 2 and bus.ready)
+            await works(bus, queue, b"after")
 
 
 async def test_a_mailbox_that_the_broker_still_holds_locks_nobody_out(
