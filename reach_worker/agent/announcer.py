@@ -10,7 +10,10 @@ from reach_worker.ports import Clock, ConsumingBus
 
 
 class Announcer:
-    """Heartbeats of one instance. ``state`` tells its slots, what it runs at the moment, and how many runs have ended."""
+    """Heartbeats of one instance. ``state`` tells its slots, what it runs at the moment, and how many runs have ended.
+
+    ``subscription``: what it consumes dispatches by.
+    """
 
     def __init__(
         self,
@@ -19,12 +22,14 @@ class Announcer:
         events: str,
         bus: ConsumingBus,
         state: Callable[[], tuple[int, tuple[str, ...], int]],
+        subscription: str = "work",
     ) -> None:
         self._manifest = manifest
         self._instance_id = instance_id
         self._events = events
         self._bus = bus
         self._state = state
+        self._subscription = subscription
         self._introduced_as = ""
         self._stopping = False
 
@@ -51,6 +56,7 @@ class Announcer:
             version=self._manifest.version,
             stopping=self._stopping,
             completed=completed,
+            consuming=self._bus.consumes(self._subscription),
         )
         await self._say(presence_key(self._manifest.id), beat_body(beat))
 

@@ -150,12 +150,13 @@ async def test_a_router_that_knows_nobody_asks_and_the_task_waits() -> None:
     stage = Stage()
     await stage.router()
     stage.publish("t1")
-    await stage.settle()
-    assert stage.answer("t1")["status"] == "unmatched"
+    stage.publish("t2", "text.nobody")
+    await stage.pass_time(120)
+    assert stage.ready() == {"intake": 2}
     await stage.agent("a")
-    stage.publish("t2")
     await stage.settle()
-    assert stage.answer("t2")["status"] == "succeeded"
+    assert stage.answer("t1")["attempt"] == 1
+    assert stage.answer("t2")["status"] == "unmatched"
 
 
 async def test_a_known_agent_that_is_away_is_a_wait_not_an_end() -> None:

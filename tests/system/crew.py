@@ -1,8 +1,8 @@
 """Agents that all do the same work, each in processes of its own, and write down what they began.
 
 What a task does is what its payload says: ``hold`` seconds pass; ``until``, a path, is waited for, also beyond the end
-of its time where it is ``deaf``; ``fail`` is the number of attempts that raise; ``die`` is the number of attempts that
-take the process along, in the ``way`` that it names.
+of its time where it is ``deaf``; ``fail`` is the number of attempts that raise, in the end, or ``fail_at_once``; ``die``
+is the number of attempts that take the process along, in the ``way`` that it names.
 """
 
 import ctypes
@@ -21,6 +21,9 @@ NOTES: Final = "CREW_NOTES"
 """The variable that names the file where each run leaves a line: agent, task, attempt."""
 BROKEN: Final = "CREW_BROKEN"
 """The variable that, set to anything, makes every run of a process fail."""
+
+BREAKS: Final = "CREW_BREAKS"
+"""The variable that names a file: once it is there, every run of the process fails."""
 
 WORK: Final = "crew.work"
 ONCE: Final = "crew.once"
@@ -57,11 +60,14 @@ def _work(payload: Mapping[str, Any], context: Context, agent_id: str) -> dict[s
     _note(f"{agent_id} {context.task_id} {context.attempt}")
     if context.attempt <= payload.get("die", 0):
         WAYS[payload.get("way", "kill")]()
+    if context.attempt <= payload.get("fail_at_once", 0):
+        raise RuntimeError("as the task wanted it, at once")
     gate, deaf = payload.get("until"), payload.get("deaf", False)
     while gate and not Path(gate).exists() and (not context.cancelled.wait(0.01) or deaf):
         pass
     context.cancelled.wait(payload.get("hold", 0))
-    if os.environ.get(BROKEN) or context.attempt <= payload.get("fail", 0):
+    broken = os.environ.get(BROKEN) or Path(os.environ.get(BREAKS, "/dev/null/no")).exists()
+    if broken or context.attempt <= payload.get("fail", 0):
         raise RuntimeError("as the task wanted it")
     return {"by": agent_id, "echo": payload.get("echo")}
 

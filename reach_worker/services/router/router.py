@@ -62,6 +62,7 @@ class Router:
         self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store)
         self._standby = Standby(desk, bus, self.watch)
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
+        self.watch.unready = self._sources.unready
         self._waiters = Waiters(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._ticked = float("-inf")
