@@ -69,7 +69,7 @@ class Crew:
         self._clock = clock
         self._stack = AsyncExitStack()
         self._group = asyncio.TaskGroup()
-        self.closing = False
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         for name in (*ROUTERS, *AGENTS):
@@ -85,7 +85,7 @@ class Crew:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.closing = True
+        self._closing = True
         for member in self.members.values():
             if member.process is not None and member.process.returncode is None:
                 member.process.kill()
@@ -128,7 +128,7 @@ class Crew:
 
     async def stop(self) -> list[str]:
         """Stop all in order, agents first; which of them did not end as they should."""
-        self.closing = True
+        self._closing = True
         wrong = []
         for names in (AGENTS, ROUTERS):
             processes = {
@@ -151,18 +151,21 @@ class Crew:
 
     async def _keep(self, member: Member) -> None:
         """Start it again whenever it ends. An end that nobody asked for is a fault too, and is written down as one."""
-        while not self.closing:
+        while not self._is_closing():
             process = member.process = await self._spawn(member)
-            if self.closing:
+            if self._is_closing():
                 process.kill()
             status = await process.wait()
             ended_us = self._clock.utc_us()
-            if not member.asked and not self.closing:
+            if not member.asked and not self._is_closing():
                 self.exits.append(Exit(member.name, status, ended_us))
                 window = Window("died", member.name, ended_us, ended_us, note=f"status {status}")
                 self.windows.append(window)
             member.asked = False
             await self._clock.sleep(AGAIN_S)
+
+    def _is_closing(self) -> bool:
+        return self._closing
 
     async def _spawn(self, member: Member) -> asyncio.subprocess.Process:
         log = os.open(member.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

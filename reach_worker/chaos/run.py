@@ -166,6 +166,9 @@ async def _concluded(stage: Stage, node: Node, ran: _Ran, seed: int, say: Say) -
             say(line)
         _, explained = await _reach(stage, node.url, "explain", violation.name)
         say("\n".join(f"    {line}" for line in explained.splitlines()))
+    for name, how in verdict.doubled.items():
+        again = " (published twice)" if board.tasks[name].again_s else ""
+        say(f"doubled: {name}{again}: {how}")
     done = [window for window in ran.windows if window.done and window.kind != "died"]
     ended = {name: at for name, (_, at) in remains.logged.items() if at is not None}
     return Figures(

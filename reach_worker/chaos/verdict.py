@@ -20,7 +20,7 @@ from reach_worker.chaos.ledger import OK, Run
 from reach_worker.chaos.scale import ROUTERS
 from reach_worker.chaos.tasks import ENDS, Kind, PlannedTask
 
-SLACK_US: Final = 5_000_000
+SLACK_US: Final = 3_000_000
 UNKNOWN: Final = "outcome_unknown"
 
 
@@ -56,7 +56,7 @@ class Verdict:
 
     lost: list[Violation] = field(default_factory=list)
     stuck: list[Violation] = field(default_factory=list)
-    doubled: list[str] = field(default_factory=list)
+    doubled: dict[str, str] = field(default_factory=dict)
     unexplained: list[Violation] = field(default_factory=list)
     repeated: list[Violation] = field(default_factory=list)
     wrong_ends: list[Violation] = field(default_factory=list)
@@ -168,17 +168,25 @@ def _count_end(task: PlannedTask, end: str, verdict: Verdict) -> None:
 def _judge_runs(task: PlannedTask, runs: Sequence[Run], windows: Sequence[Window], verdict: Verdict) -> None:
     done = [run for run in runs if run.how == OK]
     if len(done) > 1:
-        verdict.doubled.append(task.name)
         for first, second in pairwise(done):
-            if not any(explains(window, first, second) for window in windows):
-                why = f"done at {first.began_us} by {first.agent_id} and at {second.began_us} by {second.agent_id}"
-                verdict.unexplained.append(Violation(task.name, why, "doubled, unexplained"))
+            why = next((window for window in windows if explains(window, first, second)), None)
+            verdict.doubled[task.name] = _in_words(first, second, why)
+            if why is None:
+                violation = Violation(task.name, verdict.doubled[task.name], "doubled, unexplained")
+                verdict.unexplained.append(violation)
     if task.side_effects and len(runs) > 1:
         verdict.repeated.append(
             Violation(
                 task.name, f"it has side effects and was begun {len(runs)} times", "doubled with side effects"
             )
         )
+
+
+def _in_words(first: Run, second: Run, why: Window | None) -> str:
+    apart_s = (second.began_us - first.began_us) / 1e6
+    dispatches = "one dispatch" if first.dispatch_id == second.dispatch_id else "two dispatches"
+    cause = f"{why.kind} of {why.target}" if why else "no fault"
+    return f"done by {first.agent_id}, {apart_s:.2f} s later by {second.agent_id}; {dispatches}; {cause}"
 
 
 def explains(window: Window, first: Run, second: Run) -> bool:
