@@ -96,11 +96,14 @@ def plan_faults(seed: int, scale: Scale) -> list[Fault]:
     """The faults of a run, in order. Each kind that the scale asks for is there."""
     draw = Chance("chaos", seed, "faults").draw
     wanted = tuple(FaultKind) if scale.every_kind else IMPORTANT
-    kinds = _kinds(wanted, max(scale.faults, len(wanted)), draw)
-    step_s = scale.load_s / len(kinds)
+    count = max(scale.faults, len(wanted))
+    step_s = scale.load_s / count
+    kinds: list[FaultKind] = []
+    while set(kinds) != set(wanted):  # an order may have no room for one that has to wait for others
+        kinds = list(_in_order(_kinds(wanted, count, draw), step_s))
     return [
         _fault(number, kind, (number + between(0.1, 0.7, draw)) * step_s, scale, draw)
-        for number, kind in enumerate(_in_order(kinds, step_s))
+        for number, kind in enumerate(kinds)
     ]
 
 

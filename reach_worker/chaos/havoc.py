@@ -129,8 +129,8 @@ class Havoc:
         raise AssertionError("the last try raises")
 
     async def _restart_broker(self, _fault: Fault) -> None:
-        await self._node.ctl("stop_app")
-        await self._node.ctl("start_app")
+        await self._node.stop()
+        await self._node.start()
 
     async def _close_connections(self, _fault: Fault) -> None:
         await self._node.ctl("close_all_connections", "a fault of the chaos run")

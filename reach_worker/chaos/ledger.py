@@ -80,6 +80,10 @@ class Ledger:
             raise OutOfTime
         self._end(line, OK)
 
+    def close(self) -> None:
+        """No more lines."""
+        os.close(self._file)
+
     def _end(self, line: dict[str, Any], how: str) -> None:
         self._write({**line, "at": self._clock.utc_us(), "how": how})
 
