@@ -33,6 +33,7 @@ class FaultKind(StrEnum):
     QUEUE_DELETED = "queue_deleted"
     STORE_LOCKED = "store_locked"
     STORE_AWAY = "store_away"
+    DISK_FULL = "disk_full"
 
 
 BROKER: Final = "broker"
@@ -66,6 +67,7 @@ LASTS_S: Final[Mapping[FaultKind, tuple[float, float]]] = {
     FaultKind.WRONG_PASSWORD: (2.0, 6.0),
     FaultKind.STORE_LOCKED: (2.0, 9.0),
     FaultKind.STORE_AWAY: (2.0, 6.0),
+    FaultKind.DISK_FULL: (2.0, 6.0),
 }
 """How long, seconds, at least and at most. What is not here is done in a moment."""
 SHORT_LASTS_S: Final = 4.0
@@ -74,6 +76,7 @@ SHORT_LASTS_S: Final = 4.0
 APART_S: Final = 22.0
 """Between a deleted queue and a router that goes: what was in that queue, only the router still has in its memory."""
 
+_OF_STORE: Final = frozenset({FaultKind.STORE_LOCKED, FaultKind.STORE_AWAY, FaultKind.DISK_FULL})
 _DESTROYS: Final = frozenset({FaultKind.QUEUE_DELETED})
 _FORGETS: Final = frozenset({FaultKind.ROUTER_KILL, FaultKind.ROUTER_STOP})
 
@@ -148,7 +151,7 @@ def _target(kind: FaultKind, draw: Draw) -> str:
         return one_of(ROUTERS, draw)
     if kind.startswith("agent_") or kind is FaultKind.QUEUE_DELETED:
         return one_of(AGENTS, draw)
-    return STORE if kind in (FaultKind.STORE_LOCKED, FaultKind.STORE_AWAY) else BROKER
+    return STORE if kind in _OF_STORE else BROKER
 
 
 @dataclass(frozen=True, slots=True)

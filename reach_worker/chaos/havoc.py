@@ -1,16 +1,18 @@
 """Brings the planned faults about, each at its time, and writes down when each was at work."""
 
 import asyncio
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from reach_worker.chaos.crew import Crew, freeze
 from reach_worker.chaos.faults import BROKER, STORE, Fault, FaultKind, Window
 from reach_worker.chaos.node import PLENTY, Node
+from reach_worker.chaos.scale import ROUTERS
 from reach_worker.chaos.stage import Stage
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Clock
@@ -18,6 +20,7 @@ from reach_worker.ports import Clock
 Say = Callable[[str], None]
 STUTTER_S: Final = 0.25
 PASSWORD: Final = "guest"  # noqa: S105 - of a node on loopback, and for this run only
+NO_ROOM: Final = 4096
 STARTS_AGAIN: Final = 3
 """A node that was killed gets so many tries to come back: its ports may be slow to become free."""
 
@@ -179,6 +182,18 @@ class Havoc:
         finally:
             _back(data, away)
 
+    async def _fill_disk(self, fault: Fault) -> None:
+        """For the routers, as far as they can tell: no file of theirs may grow."""
+        pids = [pid for name in ROUTERS if (pid := self._crew.pid(name)) is not None]
+        try:
+            for pid in pids:
+                _let_files_grow(pid, NO_ROOM)
+            await self._clock.sleep(fault.lasts_s)
+        finally:
+            for pid in pids:
+                with suppress(OutsideWorld):  # that process is gone, and its limit with it
+                    _let_files_grow(pid, resource.RLIM_INFINITY)
+
     _ACTIONS: Final[dict[FaultKind, Callable[["Havoc", Fault], Awaitable[str | None]]]] = {
         FaultKind.ROUTER_KILL: _kill,
         FaultKind.ROUTER_STOP: _stop,
@@ -200,10 +215,21 @@ class Havoc:
         FaultKind.QUEUE_DELETED: _delete_queue,
         FaultKind.STORE_LOCKED: _lock_store,
         FaultKind.STORE_AWAY: _move_store,
+        FaultKind.DISK_FULL: _fill_disk,
     }
 
 
 _ROUTERS_GO: Final = frozenset({FaultKind.ROUTER_KILL, FaultKind.ROUTER_STOP})
+
+
+def _let_files_grow(pid: int, limit: int) -> None:
+    """Up to so many bytes. What a process writes beyond that fails, as on a full disk."""
+    if sys.platform != "linux":
+        raise OutsideWorld("only Linux lets the limits of another process be set")
+    try:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    except OSError as error:
+        raise OutsideWorld(f"the limits of process {pid} cannot be set: {error}") from None
 
 
 def _back(data: Path, away: Path) -> None:
