@@ -153,6 +153,31 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """A router begins a life of a task: the first claim counts, until the life is accepted.
+
+    ``instead_of``: the router whose claim of ``instead_at`` is taken over, because nothing came of it.
+    """
+
+    task_id: str
+    life: int
+    router: str
+    at: int
+    instead_of: str = ""
+    instead_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """A router has lost the message that its claim of ``at`` was made for: whoever gets it next may begin."""
+
+    task_id: str
+    life: int
+    router: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """A decision, as :meth:`Decision.as_dict` gives it."""
 
@@ -284,7 +309,9 @@ class ManifestSeen:
 
 
 Row = (
-    Accepted
+    Unclaimed
+    | Claimed
+    | Accepted
     | Decided
     | Dispatched
     | Started

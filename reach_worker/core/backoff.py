@@ -22,6 +22,12 @@ class RetryPolicy(BaseModel):
     max_dispatches: int = Field(
         20, ge=1, le=40, description="dispatches of one task in all, also those that spend no retry"
     )
+    budget_share: float = Field(
+        0.2, ge=0, le=40, description="retries in all are at most this share of recent first attempts"
+    )
+    budget_floor_per_min: float = Field(
+        10.0, gt=0, le=1_000_000, description="but so many a minute always; a retry over the budget waits"
+    )
 
 
 def delay_s(retry: int, draw: float, policy: RetryPolicy) -> float:

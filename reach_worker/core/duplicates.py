@@ -23,7 +23,9 @@ class KnownTask:
     ``dispatch_id``: the dispatch that is out now (``None`` once its current outcome is recorded). ``attempts_ended``:
     current outcomes of this life other than ``released``. ``answer``: the stored answer, where the task has ended.
     ``outcome_unknown``: it ended because nobody could tell how it went; a success that turns up late resolves that.
-    ``dispatched_at``: when its last dispatch was recorded, UTC microseconds.
+    ``dispatched_at``: when its last dispatch was recorded, UTC microseconds. ``claimed_by``, ``claimed_at``: the router
+    that has begun with it, set only while that is all that is known: the task is in that router's hands, or, if
+    it died, in the message that comes again.
     """
 
     task_id: str
@@ -36,6 +38,8 @@ class KnownTask:
     answer: bytes | None
     outcome_unknown: bool = False
     dispatched_at: int = 0
+    claimed_by: str = ""
+    claimed_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,15 @@ class Fresh:
 @dataclass(frozen=True, slots=True)
 class UnderWay:
     """It is being done: whoever asks again waits for the one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """A router has begun with it, and nothing of it is recorded yet nor on any other queue."""
+
+    life: int
+    router: str
+    since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +77,15 @@ class StaleCopy:
     why: str
 
 
-def standing_of_published(known: KnownTask | None, now_us: int) -> Fresh | UnderWay | Remembered:
+def standing_of_published(known: KnownTask | None, now_us: int) -> Fresh | InHand | UnderWay | Remembered:
     """A message from the public queue, by what is known of its id.
 
     ``UNDER_WAY`` is only ever stored when another copy of the task is on the broker, so a redelivery may be let go.
     """
     if known is None:
         return Fresh(0)
+    if known.claimed_by:
+        return InHand(known.life, known.claimed_by, known.claimed_at)
     if known.state in (TaskState.UNDER_WAY, TaskState.UNMATCHED):
         return UnderWay()
     if now_us < known.remember_until:
@@ -78,7 +93,7 @@ def standing_of_published(known: KnownTask | None, now_us: int) -> Fresh | Under
     return Fresh(known.life + 1)
 
 
-def standing_of_returned(envelope: Envelope, known: KnownTask | None) -> Fresh | StaleCopy:
+def standing_of_returned(envelope: Envelope, known: KnownTask | None) -> Fresh | InHand | StaleCopy:
     """A task from one of our own queues (retry, lane, replay), by what is known of its id.
 
     A crash between sending and recording leaves two copies of one task; the one that is behind is let go. Where it is the
@@ -88,6 +103,8 @@ def standing_of_returned(envelope: Envelope, known: KnownTask | None) -> Fresh |
         return Fresh(envelope.life)
     if envelope.life < known.life:
         return StaleCopy(f"it began anew since: life {known.life}, this is {envelope.life}")
+    if known.claimed_by:
+        return InHand(known.life, known.claimed_by, known.claimed_at)
     if known.state in (TaskState.SUCCEEDED, TaskState.DEAD_LETTER, TaskState.CANCELLED):
         return StaleCopy(f"it has ended: {known.state.value}")
     if known.dispatch_id is not None and not envelope.knows_end_of(known.dispatch_id):

@@ -29,6 +29,7 @@ RELEASED: Final = "x-reach-released"
 CRASHES: Final = "x-reach-crashes"
 PAST: Final = "x-reach-past"
 REPLAYS: Final = "x-reach-replays"
+PAID: Final = "x-reach-paid"
 NOT_BEFORE: Final = "x-reach-not-before"
 TO_AGENT: Final = "x-reach-to-agent"
 
@@ -53,6 +54,7 @@ class Envelope:
     attempts of earlier lives, as JSON text; they are shown and never counted. ``released``: dispatches that came back
     unrun since the last attempt, the latest last; they count as nothing, but not at full speed for ever. ``crashes``:
     processes that went away while they had it, nobody knows whether because of it: from the first one on it runs alone.
+    ``paid``: the number of the attempt for which the retry budget was asked, so that it is asked once.
     """
 
     task_id: str
@@ -74,6 +76,7 @@ class Envelope:
     passed_on: tuple[tuple[str, str], ...] = ()
     released: tuple[str, ...] = ()
     crashes: int = 0
+    paid: int = 0
 
     @property
     def next_attempt(self) -> int:
@@ -84,6 +87,12 @@ class Envelope:
     def retries_spent(self) -> int:
         """Attempts so far that count toward the configured retries."""
         return sum(1 for attempt in self.attempts if RULES[attempt.outcome].spends_retry)
+
+    @property
+    def asks_budget(self) -> bool:
+        """The next attempt is a retry, and the retry budget was not asked for it yet."""
+        spent = bool(self.attempts) and RULES[self.attempts[-1].outcome].spends_retry
+        return spent and self.paid != self.next_attempt
 
     def excluded(self) -> dict[str, str]:
         """Agents that step back for this task, with why."""
@@ -136,6 +145,7 @@ class Envelope:
             (PAST, self.past),
             (REPLAYS, self.replays or None),
             (CRASHES, self.crashes or None),
+            (PAID, self.paid or None),
             (NOT_BEFORE, self.not_before or None),
             (TO_AGENT, self.to_agent),
             (RELEASED, " ".join(self.released) or None),
@@ -202,6 +212,7 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
         attempts=attempts,
         past=text(headers, PAST),
         crashes=number(headers, CRASHES) or 0,
+        paid=number(headers, PAID) or 0,
         replays=number(headers, REPLAYS) or 0,
         not_before=number(headers, NOT_BEFORE) or 0,
         to_agent=text(headers, TO_AGENT),

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
 
+from reach_worker.core.adaptive_rate import AdaptiveRate
 from reach_worker.core.breaker import Admits, Breaker, BreakerPolicy
 from reach_worker.core.document import nearest
 from reach_worker.core.manifest import Capability, Manifest
@@ -25,7 +26,8 @@ class Agent:
     """One agent: its manifest and what is known of it.
 
     ``rests_until`` is monotonic seconds (rate limited till then). ``smoothed_load``: share of its slots taken, at each
-    heartbeat 0.7 new + 0.3 old. ``pace``: what its rate lets through.
+    heartbeat 0.7 new + 0.3 old. ``adapted``: the rate it is held to since it became slow. ``pace``: what its rate lets
+    through.
     """
 
     manifest: Manifest
@@ -33,12 +35,21 @@ class Agent:
     roster: Roster = field(default_factory=Roster)
     rests_until: float = 0.0
     smoothed_load: float = 0.0
+    adapted: AdaptiveRate = field(default_factory=AdaptiveRate)
     agent_id: str = field(init=False)
     pace: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
         self.agent_id = self.manifest.id
         self.pace = TokenBucket.paced(self.manifest.rate)
+
+    @property
+    def rate(self) -> float | None:
+        """Tasks per second over all routers, as it declares or as it is held to; ``None`` without a limit."""
+        declared, adapted = self.manifest.rate, self.adapted.limit
+        if declared is None or adapted is None:
+            return adapted if declared is None else declared
+        return min(declared, adapted)
 
     def declare(self, manifest: Manifest) -> None:
         """Take another manifest. What was taken of the rate stays taken, unless the rate is another one."""
@@ -169,14 +180,15 @@ class Fleet:
 
     def until_rate(self, agent: Agent, now: float) -> float:
         """Seconds until the agent's rate lets the next task through, 0 if it does now. Live routers share the rate."""
-        if agent.manifest.rate is None:
+        rate = agent.rate
+        if rate is None:
             return 0.0
-        agent.pace.rate = agent.manifest.rate / max(1, self.routers)
+        agent.pace.pace(rate / max(1, self.routers))
         return agent.pace.seconds_to_next(now)
 
     def next_by_rate(self, now: float) -> float | None:
         """Seconds until the first agent that is at its rate may have a task again, ``None`` if none is."""
-        paced = (agent for agent in self.agents.values() if agent.manifest.rate is not None)
+        paced = (agent for agent in self.agents.values() if agent.rate is not None)
         return min((left for agent in paced if (left := self.until_rate(agent, now)) > 0), default=None)
 
     def admits(self, agent: Agent, now: float) -> bool:
@@ -192,7 +204,7 @@ class Fleet:
         match agent.breaker.admits(now):
             case Admits(probe):
                 free = max(0, self.limit(agent, capability) - self.leases.held(agent.agent_id))
-                if agent.manifest.rate is not None:
+                if agent.rate is not None:
                     free = min(free, agent.pace.available(now))
                 return min(1, free) if probe else free
             case _:

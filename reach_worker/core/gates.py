@@ -170,12 +170,14 @@ def _rested(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
 
 
 def _rate(_ask: Ask, offer: Offer, fleet: Fleet, now: float) -> str | None:
-    left, rate = fleet.until_rate(offer.agent, now), offer.agent.manifest.rate
+    left, rate = fleet.until_rate(offer.agent, now), offer.agent.rate
     if left <= 0 or rate is None:
         return None
     shared = f" shared by {fleet.routers} routers" if fleet.routers > 1 else ""
     unit = "task" if rate == 1 else "tasks"
-    return f"at its rate, {rate:g} {unit} per second{shared}, next in {math.ceil(left * 10) / 10:g} s"
+    held = rate != offer.agent.manifest.rate
+    what = "held back since it became slow, to" if held else "at its rate,"
+    return f"{what} {rate:.3g} {unit} per second{shared}, next in {math.ceil(left * 10) / 10:g} s"
 
 
 def _slots(_ask: Ask, offer: Offer, fleet: Fleet, _now: float) -> str | None:

@@ -19,6 +19,10 @@ class SlotPolicy(BaseModel):
     in_flight_bytes: int = Field(
         256 * 1024 * 1024, ge=1024 * 1024, description="bytes of task bodies held for dispatches under way"
     )
+    adaptive_rate: bool = Field(
+        default=True,
+        description="an agent that takes twice its usual time gets fewer tasks a second, until it is well again",
+    )
     head_start_s: float = Field(
         0.05,
         ge=0,

@@ -29,6 +29,11 @@ class IntakePolicy(BaseModel):
         return max(1, min(self.prefetch, int(self.rate)))
 
 
+def pace_burst(rate: float | None) -> int:
+    """Tokens that an agent's bucket holds."""
+    return 1 if rate is None else max(1, int(rate * PACE_BURST_S))
+
+
 @dataclass(slots=True)
 class TokenBucket:
     """Token bucket: ``burst`` tokens at most, refilled at ``rate`` per second of the time passed in.
@@ -49,8 +54,13 @@ class TokenBucket:
     @classmethod
     def paced(cls, rate: float | None) -> "TokenBucket":
         """A bucket for an agent that takes ``rate`` tasks per second: evenly, so with hardly any burst."""
-        burst = 1 if rate is None else max(1, int(rate * PACE_BURST_S))
+        burst = pace_burst(rate)
         return cls(rate, burst, float(burst), -math.inf)
+
+    def pace(self, rate: float | None) -> None:
+        """Go on at another rate."""
+        if rate != self.rate:
+            self.rate, self.burst = rate, pace_burst(rate)
 
     def available(self, now: float) -> int:
         """Whole tokens there are at ``now``."""

@@ -29,6 +29,8 @@ from reach_worker.services.news import News
 
 log = logging.getLogger(__name__)
 
+HEARD_OF_S: Final = 0.5
+"""A router that starts takes nothing for so long: the others are to hear of it before they share the work."""
 _AWAY: Final = (PresenceState.SUSPECT, PresenceState.STALLED, PresenceState.DEAD)
 
 
@@ -48,6 +50,7 @@ class FleetWatch:
         self._asked: dict[str, float] = {}
         self.sessions = 0
         self._began: float | None = None
+        self._session_began = float("-inf")
         self._beaten = float("-inf")
         self._heard_since: set[str] = set()
 
@@ -70,6 +73,7 @@ class FleetWatch:
         """A new broker session: ask who is there, and trust no silence from before."""
         now = self._clock.monotonic()
         self._began = now if self._began is None else self._began
+        self._session_began = now
         self.sessions += 1
         self._beaten = float("-inf")
         for agent in self._fleet.agents.values():
@@ -90,8 +94,15 @@ class FleetWatch:
         if self._began is None:
             return False
         waited = self._clock.monotonic() - self._began
+        if waited < HEARD_OF_S:
+            return False
         known = set(self._fleet.agents)
         return waited >= 2 * self._policy.heartbeat_s or (bool(known) and known <= self._heard_since)
+
+    def alone(self) -> bool:
+        """There is no other router, and each has had the time to say so."""
+        waited = self._clock.monotonic() - self._session_began
+        return self._fleet.routers == 1 and waited >= 2 * self._policy.heartbeat_s
 
     def lives(self, router_id: str) -> bool:
         """Another router was heard lately, and did not say goodbye."""

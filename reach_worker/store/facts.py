@@ -13,6 +13,7 @@ from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import (
     Accepted,
+    Claimed,
     Decided,
     Dispatched,
     Ended,
@@ -105,6 +106,35 @@ def learn(newest: dict[str, Life], row: OfLife) -> None:
         life = newest[row.task_id] = Life(row.task_id, row.life)
     if row.life == life.life:
         life.learn(row)
+
+
+def counts_for(claim: Claimed, held: Claimed | None) -> bool:
+    """Whether this claim takes the place of the one that is there: the first one counts.
+
+    Its router may renew it, and another may take it over; and a later life is another matter.
+    """
+    if held is None or claim.life > held.life:
+        return True
+    over = (held.router, held.at) == (claim.instead_of, claim.instead_at)
+    return claim.life == held.life and (claim.router == held.router or over)
+
+
+def with_claim(known: KnownTask | None, claim: Claimed) -> KnownTask:
+    """What is known of a task, and of the router that has begun with its next life."""
+    if known is not None and known.life >= claim.life:
+        return known
+    return KnownTask(
+        claim.task_id,
+        claim.life,
+        TaskState.UNDER_WAY,
+        claim.router,
+        dispatch_id=None,
+        attempts_ended=0,
+        remember_until=0,
+        answer=None,
+        claimed_by=claim.router,
+        claimed_at=claim.at,
+    )
 
 
 def completed(dispatches: Iterable[KnownDispatch], rows: Iterable[Row]) -> dict[str, KnownDispatch]:

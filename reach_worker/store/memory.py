@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from reach_worker.core.duplicates import KnownTask
 from reach_worker.core.success import TrackRecord
 from reach_worker.ports import (
+    Accepted,
+    Claimed,
     Dispatched,
     Ended,
     Feedback,
@@ -17,9 +19,10 @@ from reach_worker.ports import (
     Row,
     Standing,
     Started,
+    Unclaimed,
 )
 from reach_worker.store.counts import count
-from reach_worker.store.facts import Life, OfLife, known_dispatch, learn
+from reach_worker.store.facts import Life, OfLife, counts_for, known_dispatch, learn, with_claim
 
 
 @dataclass(slots=True)
@@ -34,6 +37,7 @@ class MemoryStore:
     away: bool = False
     _known_rows: int = 0
     _lives: dict[str, Life] = field(default_factory=dict)
+    _claims: dict[str, Claimed] = field(default_factory=dict)
     _ended: set[tuple[str, int]] = field(default_factory=set)
     _dispatches: dict[str, KnownDispatch] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
@@ -51,7 +55,11 @@ class MemoryStore:
         """What is known of these task ids."""
         if not self._there():
             return {}
-        return {id_: self._lives[id_].known() for id_ in task_ids if id_ in self._lives}
+        known = {id_: self._lives[id_].known() for id_ in task_ids if id_ in self._lives}
+        for id_ in task_ids:
+            if id_ in self._claims:
+                known[id_] = with_claim(known.get(id_), self._claims[id_])
+        return known
 
     async def known_dispatches(self, dispatch_ids: Sequence[str]) -> dict[str, KnownDispatch]:
         """What is known of these dispatches."""
@@ -98,6 +106,8 @@ class MemoryStore:
         if isinstance(row, OfLife):
             learn(self._lives, row)
         match row:
+            case Claimed() | Unclaimed() | Accepted():
+                self._learn_claim(row)
             case Dispatched():
                 self._dispatches.setdefault(row.dispatch_id, known_dispatch(row))
             case Started():
@@ -115,6 +125,24 @@ class MemoryStore:
                 self._manifests[row.agent_id] = max(last, row, key=lambda seen: seen.at)
             case _:
                 pass  # no question is ever asked about it
+
+    def _learn_claim(self, row: Claimed | Unclaimed | Accepted) -> None:
+        held = self._claims.get(row.task_id)
+        match row:
+            case Claimed():
+                accepted = self._lives.get(row.task_id)
+                if counts_for(row, held) and (accepted is None or accepted.life < row.life):
+                    self._claims[row.task_id] = row
+            case Unclaimed() if held is not None and (held.life, held.router, held.at) == (
+                row.life,
+                row.router,
+                row.at,
+            ):
+                del self._claims[row.task_id]
+            case Accepted() if held is not None and held.life <= row.life:
+                del self._claims[row.task_id]
+            case _:
+                pass
 
     def _settle(self, row: OutcomeSeen) -> None:
         if row.dispatch_id in self._settled:

@@ -17,10 +17,10 @@ from reach_worker.core.duplicates import KnownTask
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.success import TrackRecord
 from reach_worker.errors import OutsideWorld
-from reach_worker.ports import Ended, Joined, KnownDispatch
+from reach_worker.ports import Claimed, Ended, Joined, KnownDispatch
 from reach_worker.store.counts import COUNTS_AND_TIMES, track_of
 from reach_worker.store.database import StoreBusy, connect_to_read, our_errors
-from reach_worker.store.facts import Life, OfLife, completed, learn
+from reach_worker.store.facts import Life, OfLife, completed, learn, with_claim
 from reach_worker.store.link import Link
 from reach_worker.store.records import ended, known_dispatch
 from reach_worker.store.stats import StoreStats, worth_saying
@@ -41,9 +41,13 @@ SELECT
     )
 FROM tasks AS t
 LEFT JOIN ends AS e ON e.task = t.id AND e.at = t.ended_at AND e.state = t.ended
-WHERE t.task_id IN (SELECT value FROM json_each(?))
+WHERE t.task_id IN (SELECT value FROM json_each(?1))
 GROUP BY t.task_id
+UNION ALL
+SELECT task_id, life, router, at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM claims WHERE task_id IN (SELECT value FROM json_each(?1))
 """
+"""Tasks, and then the claims; those have no outcomes."""
 
 _DISPATCH: Final = """
 SELECT
@@ -95,11 +99,15 @@ class Reader:
     async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:
         """What is known of these task ids."""
         late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, OfLife)]
-        lives = [_life(row) for row in await self._ask(_TASKS, _json(task_ids), self._wait_s)]
+        found = await self._ask(_TASKS, _json(task_ids), self._wait_s)
+        lives = [_life(row) for row in found if row[-1] is not None]
         newest = {life.task_id: life for life in lives}
         for row in late:
             learn(newest, row)
-        return {task_id: life.known() for task_id, life in newest.items()}
+        known = {task_id: life.known() for task_id, life in newest.items()}
+        for claim in (Claimed(*row[:4]) for row in found if row[-1] is None):
+            known[claim.task_id] = with_claim(known.get(claim.task_id), claim)
+        return known
 
     async def known_dispatches(self, dispatch_ids: Sequence[str]) -> dict[str, KnownDispatch]:
         """What is known of these dispatches."""

@@ -13,6 +13,7 @@ from reach_worker.ports import (
     Accepted,
     AnswerLost,
     BreakerMoved,
+    Claimed,
     Decided,
     Dispatched,
     Ended,
@@ -23,6 +24,7 @@ from reach_worker.ports import (
     Parked,
     Row,
     Started,
+    Unclaimed,
 )
 from reach_worker.store.row_lines import to_json
 
@@ -34,6 +36,26 @@ class Statement:
     sql: str
     values: Callable[[Any], tuple[object, ...]]
 
+
+UNCLAIM = Statement(
+    "DELETE FROM claims WHERE task_id = ? AND life = ? AND router = ? AND at = ?",
+    attrgetter("task_id", "life", "router", "at"),
+)
+
+CLAIM = Statement(
+    """
+    INSERT INTO claims (task_id, life, router, at)
+    SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1 FROM tasks WHERE task_id = ?1 AND life >= ?2)
+    ON CONFLICT (task_id) DO UPDATE SET life = excluded.life, router = excluded.router, at = excluded.at
+    WHERE excluded.life > life OR (
+        excluded.life = life AND (router = excluded.router OR (router = ?5 AND at = ?6))
+    )
+    """,
+    attrgetter("task_id", "life", "router", "at", "instead_of", "instead_at"),
+)
+
+SETTLE_CLAIM = Statement("DELETE FROM claims WHERE task_id = ? AND life <= ?", attrgetter("task_id", "life"))
+"""Once a life is accepted, everything about it is in ``tasks``."""
 
 ACCEPT = Statement(
     """
@@ -170,7 +192,9 @@ DECIDE = Statement(
 
 STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
     {
-        Accepted: (ACCEPT,),
+        Unclaimed: (UNCLAIM,),
+        Claimed: (CLAIM,),
+        Accepted: (ACCEPT, SETTLE_CLAIM),
         Decided: (ENSURE, DECIDE),
         Dispatched: (
             DISPATCH,

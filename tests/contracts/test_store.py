@@ -11,7 +11,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.success import WINDOW, Track
-from reach_worker.ports import AnswerLost, BreakerMoved, Row, Standing, Store
+from reach_worker.ports import AnswerLost, BreakerMoved, Claimed, Row, Standing, Store, Unclaimed
 from reach_worker.store import MemoryStore, SqliteStore
 from tests.store.sample import (
     NOON,
@@ -354,3 +354,54 @@ async def test_many_are_asked_for_at_once(opened: Opened) -> None:
 async def test_nothing_may_be_recorded(opened: Opened) -> None:
     async with opened as store:
         assert await store.record([])
+
+
+# -- claims: who begins
+
+
+async def holder(store: Store, *rows: Row) -> tuple[int, str, int] | None:
+    """Life, router and time of the claim of t1 that counts after these rows."""
+    task = await known(store, *rows)
+    return (task.life, task.claimed_by, task.claimed_at) if task is not None and task.claimed_by else None
+
+
+async def test_the_first_claim_counts(opened: Opened) -> None:
+    async with opened as store:
+        assert await holder(store, Claimed("t1", 0, "r1", NOON)) == (0, "r1", NOON)
+        assert await holder(store, Claimed("t1", 0, "r2", NOON + 1)) == (0, "r1", NOON)
+        task = (await store.known_tasks(["t1"]))["t1"]
+        assert (task.state, task.dispatch_id, task.answer) == (TaskState.UNDER_WAY, None, None)
+
+
+async def test_a_router_renews_its_claim_and_another_takes_it_over_by_name(opened: Opened) -> None:
+    async with opened as store:
+        assert await holder(store, Claimed("t1", 0, "r1", NOON)) == (0, "r1", NOON)
+        assert await holder(store, Claimed("t1", 0, "r1", NOON + 5)) == (0, "r1", NOON + 5)
+        late = Claimed("t1", 0, "r2", NOON + 6, instead_of="r1", instead_at=NOON)
+        assert await holder(store, late) == (0, "r1", NOON + 5), "it was renewed meanwhile"
+        right = Claimed("t1", 0, "r2", NOON + 7, instead_of="r1", instead_at=NOON + 5)
+        assert await holder(store, right) == (0, "r2", NOON + 7)
+
+
+async def test_a_claim_is_given_up_by_its_time(opened: Opened) -> None:
+    async with opened as store:
+        assert (
+            await holder(store, Claimed("t1", 0, "r1", NOON), Unclaimed("t1", 0, "r1", NOON - 1)) is not None
+        )
+        assert await holder(store, Unclaimed("t1", 0, "r2", NOON)) is not None
+        assert await known(store, Unclaimed("t1", 0, "r1", NOON)) is None
+
+
+async def test_an_accepted_life_has_no_claim(opened: Opened) -> None:
+    async with opened as store:
+        assert await holder(store, Claimed("t1", 0, "r1", NOON), accepted()) is None
+        assert await holder(store, Claimed("t1", 0, "r2", NOON + 1)) is None, "it came too late"
+
+
+async def test_the_next_life_is_claimed_over_the_end_of_the_one_before(opened: Opened) -> None:
+    async with opened as store:
+        ended = await known(store, accepted(), dead())
+        assert ended is not None
+        assert ended.state is TaskState.DEAD_LETTER
+        assert await holder(store, Claimed("t1", 1, "r2", NOON + 9)) == (1, "r2", NOON + 9)
+        assert await known(store, Unclaimed("t1", 1, "r2", NOON + 9)) == ended

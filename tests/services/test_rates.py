@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
+from reach_worker.core.slots import SlotPolicy
 from reach_worker.ports import Dispatched
-from tests.services.scripted import manifest, succeed
+from tests.services.scripted import Reply, Script, manifest, succeed
 from tests.services.stage import OnStage, Stage
 
 
@@ -98,3 +99,59 @@ async def test_the_router_wakes_up_for_the_next_token() -> None:
 
     assert len(r1.desk.hands.waiting) == 3
     assert 0.01 <= patience(r1) <= 0.05
+
+
+async def test_an_agent_that_becomes_slow_gets_less_and_is_let_go_again() -> None:
+    """What it does not get goes to the other one; nothing is lost by it."""
+    stage = Stage()
+    r1 = await stage.router()
+    took_ms = {"a": 500.0, "b": 500.0}
+
+    def script_of(name: str) -> Script:
+        return lambda _: Reply(duration_ms=took_ms[name])
+
+    agents = {
+        name: await stage.agent(name, slots=8, script=script_of(name), capability_latency_ms=1_000)
+        for name in ("a", "b")
+    }
+    number = 0
+
+    async def load(seconds: int) -> tuple[int, int]:
+        nonlocal number
+        before = [agent.ran.total() for agent in agents.values()]
+        for _ in range(seconds):
+            for _ in range(8):
+                stage.publish(f"t{number}")
+                number += 1
+            await stage.pass_time(1, step=0.25)
+        after = [agent.ran.total() for agent in agents.values()]
+        return after[0] - before[0], after[1] - before[1]
+
+    busy, _ = await load(30)
+    assert busy > 200, "the first by name does it all"
+    took_ms["a"] = 4_000.0
+    await load(15)
+    limit = r1.desk.fleet.agents["a"].adapted.limit
+    assert limit is not None
+    assert limit < 7
+    held, other = await load(5)
+    assert held < 8 * 5
+    assert other > 0
+    took_ms["a"] = 500.0
+    await load(120)
+    assert r1.desk.fleet.agents["a"].adapted.limit is None
+    await stage.pass_time(30)
+    assert len(stage.answers()) == number
+
+
+async def test_adapting_can_be_switched_off() -> None:
+    stage = Stage(slots=SlotPolicy(adaptive_rate=False))
+    r1 = await stage.router()
+    times = iter([*[500.0] * 100, *[60_000.0] * 100])
+    await stage.agent(
+        "a", slots=8, script=lambda _: Reply(duration_ms=next(times)), capability_latency_ms=1_000
+    )
+    for number in range(200):
+        stage.publish(f"t{number}")
+        await stage.pass_time(0.25, step=0.25)
+    assert r1.desk.fleet.agents["a"].adapted.limit is None

@@ -140,7 +140,7 @@ async def test_five_retries_all_arrive_and_no_rung_keeps_anything() -> None:
 
 
 async def test_retries_and_new_work_both_flow() -> None:
-    stage = Stage(breaker=NO_BREAKER)
+    stage = Stage(breaker=NO_BREAKER, policies=rules(retry=RetryPolicy(budget_share=10)))
     await stage.router()
     await stage.agent(
         "a", slots=2, script=lambda work: always(OutcomeClass.FAILED)(work) if work.task_id < "n" else Reply()

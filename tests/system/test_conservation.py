@@ -1,5 +1,6 @@
 """Whatever dies in the middle, every task has exactly one end, and everybody is answered."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,4 +100,35 @@ def test_what_has_side_effects_never_runs_twice(broker_url: str, names: Names, p
     unknown = [answer for answer in answers if answer["status"] != "succeeded"]
     assert {answer["reason"] for answer in unknown} <= {"outcome_unknown"}
     assert len(unknown) <= 20
+    assert_nothing_is_left(broker_url, names)
+
+
+def test_the_same_ids_at_two_routers_at_once_run_once(
+    broker_url: str, names: Names, processes: Processes
+) -> None:
+    """Two routers on one store count as one: everybody who published an id is answered, and it ran once."""
+    fleet = CrewAtWork(processes)
+    second = processes.router(REACH_ROUTER__ID="router-2")
+    second.wait_for(r"crew-4 instance \S+ is active")
+    bodies = {
+        f"twin-{number}": json.dumps(
+            {"task_id": f"twin-{number}", "capability": WORK, "payload": {"hold": 0.02}}
+        ).encode()
+        for number in range(120)
+    }
+    with Caller(broker_url, names.tasks) as caller:
+        caller.send(
+            *(
+                (body, {"correlation_id": f"{task_id}/{who}"})
+                for task_id, body in bodies.items()
+                for who in "abc"
+            )
+        )
+        wanted = {f"{task_id}/{who}" for task_id in bodies for who in "abc"}
+        caller.until_answered(wanted)
+        assert {caller.final(each)["status"] for each in wanted} == {"succeeded"}
+    assert set(runs(fleet.notes).values()) == {1}
+    assert second.stop() == 0
+    assert fleet.stop() == [0] * 5
+    assert_one_end_each(histories(fleet.store), bodies)
     assert_nothing_is_left(broker_url, names)

@@ -1,13 +1,14 @@
 """ADMIT: from a message to a task that can be bound, or to its end: dead letter, unmatched, answered from the store."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from reach_worker.core import admission
 from reach_worker.core.admission import NEEDS_ID, Admitted, Refused
 from reach_worker.core.duplicates import (
     Fresh,
+    InHand,
     KnownTask,
     Remembered,
     StaleCopy,
@@ -15,12 +16,14 @@ from reach_worker.core.duplicates import (
     standing_of_published,
     standing_of_returned,
 )
+from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.ports import Joined, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
+from reach_worker.services.router.claims import Claims
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.messages import retry_message
@@ -38,21 +41,50 @@ class Admission:
         self._binder = binder
         self._dispatcher = dispatcher
         self._store = store
+        self._claims = Claims(desk, store)
+
+    def begin_turn(self) -> list[Step]:
+        """What is to be recorded of our claims."""
+        rows = self._claims.rows()
+        return [Step(rows=rows)] if rows else []
 
     async def published(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Messages from the public queue."""
         read = [self._read_public(delivery) for delivery in deliveries]
         known = await self._known(read)
-        return _steps(self._take_published(d, r, known) for d, r in zip(deliveries, read, strict=True))
+        now_us = self._desk.clock.utc_us()
+        granted = await self._claims.make(
+            self._wishes(read, lambda e: standing_of_published(known.get(e.task_id), now_us)), known
+        )
+        return _steps(
+            self._take_published(d, r, known, granted) for d, r in zip(deliveries, read, strict=True)
+        )
 
     async def returned(self, deliveries: Sequence[Delivery], *, from_lane: bool = False) -> list[Step]:
         """Tasks from our own queues: retries, replays, what waited in a lane."""
         read = [self._read_internal(delivery) for delivery in deliveries]
         known = await self._known(read)
+        granted = await self._claims.make(
+            self._wishes(read, lambda e: standing_of_returned(e, known.get(e.task_id))), known
+        )
         return _steps(
-            self._take_returned(d, r, known, from_lane=from_lane)
+            self._take_returned(d, r, known, granted, from_lane=from_lane)
             for d, r in zip(deliveries, read, strict=True)
         )
+
+    def _wishes(
+        self, read: Sequence[Read], standing_of: Callable[[Envelope], object]
+    ) -> list[tuple[str, Fresh | InHand]]:
+        """What would begin here now, if nobody else has begun with it."""
+        admitted = (
+            r.envelope for r in read if isinstance(r, Admitted) and not self._in_hand(r.envelope.task_id)
+        )
+        standing = ((envelope.task_id, standing_of(envelope)) for envelope in admitted)
+        return [(task_id, found) for task_id, found in standing if isinstance(found, Fresh | InHand)]
+
+    def _in_hand(self, task_id: str) -> bool:
+        hands = self._desk.hands
+        return task_id in hands.waiting or task_id in hands.by_task or task_id in hands.closing
 
     def _read_public(self, delivery: Delivery) -> Read:
         clock = self._desk.clock
@@ -93,11 +125,13 @@ class Admission:
                 known[task_id] = mine
         return known
 
-    def _take_published(self, delivery: Delivery, read: Read, known: dict[str, KnownTask]) -> Step | None:
+    def _take_published(
+        self, delivery: Delivery, read: Read, known: dict[str, KnownTask], granted: dict[str, int]
+    ) -> Step | None:
         task_id = read.envelope.task_id
         hands = self._desk.hands
         self._dispatcher.forget_settled(read.envelope, known.get(task_id))
-        in_hand = task_id in hands.waiting or task_id in hands.by_task or task_id in hands.closing
+        in_hand = self._in_hand(task_id)
         if isinstance(read, Refused):
             return self._refuse(delivery, read, taken=in_hand or task_id in known)
         recalled = None if in_hand else hands.recall(delivery, task_id)
@@ -116,14 +150,23 @@ class Admission:
             case UnderWay():
                 task = None if in_hand else known.get(task_id)
                 envelope = read.envelope if task is None else replace(read.envelope, life=task.life)
-                return self._dispatcher.in_doubt(envelope, delivery, task) or self._join(delivery, read)
+                in_doubt = self._dispatcher.in_doubt(envelope, delivery, task)
+                return in_doubt or self._join(delivery, read, here=in_hand)
             case Remembered(told):
                 return self._answer_again(delivery, read, told)
-            case Fresh(life):
+            case InHand() if task_id not in granted:
+                return Step([delivery], put_off=True) if delivery.redelivered else self._join(delivery, read)
+            case Fresh(life) | InHand(life):
                 return self._begin(delivery, replace(read, envelope=replace(read.envelope, life=life)))
 
     def _take_returned(
-        self, delivery: Delivery, read: Read, known: dict[str, KnownTask], *, from_lane: bool
+        self,
+        delivery: Delivery,
+        read: Read,
+        known: dict[str, KnownTask],
+        granted: dict[str, int],
+        *,
+        from_lane: bool,
     ) -> Step | None:
         if isinstance(read, Refused):
             return self._refuse(delivery, read, taken=False)
@@ -146,6 +189,8 @@ class Admission:
         if isinstance(standing, StaleCopy):
             in_doubt = self._dispatcher.in_doubt(envelope, delivery, known.get(envelope.task_id))
             return in_doubt or self._let_go(delivery, envelope.task_id, standing.why)
+        if isinstance(standing, InHand) and envelope.task_id not in granted:
+            return Step([delivery], put_off=True)
         now_us = self._desk.clock.utc_us()
         if envelope.not_before > now_us:
             delay_s = (envelope.not_before - now_us) / MICROSECONDS
@@ -173,7 +218,8 @@ class Admission:
             envelope = replace(envelope, task_id=self._desk.clock.new_id())
         return self._desk.bury(envelope, read.body, read.reason, read.error, delivery=delivery, rows=[])
 
-    def _join(self, delivery: Delivery, read: Admitted) -> Step:
+    def _join(self, delivery: Delivery, read: Admitted, *, here: bool = False) -> Step:
+        """One more waits for the answer. ``here``: the task is in our own hands."""
         self._desk.counts.duplicates += 1
         envelope = read.envelope
         step = Step([delivery])
@@ -182,6 +228,8 @@ class Admission:
             joined = Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, now_us)
             self._desk.hands.join(joined)
             step.rows.append(joined)
+            if not here:
+                self._desk.hands.joined_elsewhere.append(joined)
         return step
 
     def _answer_again(self, delivery: Delivery, read: Admitted, told: bytes | None) -> Step:

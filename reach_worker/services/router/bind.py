@@ -18,9 +18,7 @@ from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.lanes import Lanes
-from reach_worker.services.router.messages import (
-    unmatched_message,
-)
+from reach_worker.services.router.messages import retry_message, unmatched_message
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +41,12 @@ class Binder:
     ) -> Step | None:
         """Find a place for a task: an agent, the window (``None``), unmatched or the dead letters."""
         now = self._desk.clock.monotonic()
+        if admitted.envelope.asks_budget:
+            if not self._may_retry(now):
+                return self._turned_away(admitted, delivery, rows)
+            admitted = replace(
+                admitted, envelope=replace(admitted.envelope, paid=admitted.envelope.next_attempt)
+            )
         ask = ask_of(admitted, self._desk.tags)
         decision = self._plan(ask, admitted.envelope, now)
         waiting = Waiting(admitted, ask, delivery, now, "", rows)
@@ -99,6 +103,33 @@ class Binder:
         return steps
 
     # -- inside
+
+    def _may_retry(self, now: float) -> bool:
+        budget = self._desk.retry_budget
+        budget.routers = self._desk.fleet.routers
+        return budget.take(now)
+
+    def _turned_away(self, admitted: Admitted, delivery: Delivery, rows: list[Row]) -> Step:
+        """A retry over the budget: it waits on a rung, and no attempt is spent."""
+        desk, envelope = self._desk, admitted.envelope
+        now_us = desk.clock.utc_us()
+        wait_s, left_us = desk.retry_budget.wait_s(desk.clock.draw()), envelope.remaining_us(now_us)
+        if left_us is not None:
+            wait_s = min(wait_s, max(0.0, left_us / MICROSECONDS))
+        retry = desk.policies.retry
+        reason = (
+            f"over the retry budget ({retry.budget_share:.0%} of recent first attempts, but always "
+            f"{retry.budget_floor_per_min:g} a minute): it asks again in {wait_s:.0f} s"
+        )
+        waits = Decision(
+            envelope.task_id, envelope.capability, desk.policies.routing.name, Wait(reason), candidates=()
+        )
+        decided = self._dispatcher.decided(desk.clock.new_id(), envelope, waits)
+        message = retry_message(desk.names, envelope, admitted.body, wait_s, now_us)
+        step = Step([delivery], send=[message], rows=[desk.accepted(envelope), *rows, decided])
+        step.done = lambda: desk.hands.go_on(envelope.task_id, envelope.life)
+        desk.counts.over_budget += 1
+        return step
 
     def _queued_before(self, capability: str) -> bool:
         return self._lanes.depths.get(capability, 0) > 0 or self._desk.hands.waiting_for[capability] > 0

@@ -15,6 +15,7 @@ from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.recovery import MICROSECONDS, IdempotencyPolicy, TimeoutPolicy
+from reach_worker.core.retry_budget import RetryBudget
 from reach_worker.core.tags import TagTable
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import Accepted, AnswerLost, Clock, Ended, Row
@@ -46,6 +47,7 @@ class Counts:
     dispatched: int = 0
     succeeded: int = 0
     retried: int = 0
+    over_budget: int = 0
     dead_letters: int = 0
     unmatched: int = 0
     spilled: int = 0
@@ -77,7 +79,8 @@ class Recording:
 class Desk:
     """Where the three steps meet.
 
-    ``lives``: whether another router was heard lately. ``session``: the broker session's number.
+    ``lives``: whether another router was heard lately. ``alone``: whether there is certainly no other one.
+    ``session``: the broker session's number.
     """
 
     router_id: str
@@ -90,8 +93,13 @@ class Desk:
     recording: Recording = field(default_factory=Recording)
     counts: Counts = field(default_factory=Counts)
     lives: Callable[[str], bool] = lambda _router_id: False
+    alone: Callable[[], bool] = lambda: False
     session: int = 0
     to_tell: list[News] = field(default_factory=list)
+    retry_budget: RetryBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.retry_budget = RetryBudget(self.policies.retry)
 
     def tell(self, news: News) -> None:
         """Let the other routers know, with the end of this turn; nothing is kept for routers that are not there."""

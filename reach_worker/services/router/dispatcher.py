@@ -150,6 +150,8 @@ class Dispatcher:
         self._desk.counts.dispatched += 1
         if flight.dispatch.envelope.next_attempt > 1:
             self._desk.counts.retried += 1
+        else:
+            self._desk.retry_budget.first_attempt(self._desk.clock.monotonic())
 
     def _unsent(self, waiting: Waiting, flight: InFlight, worst: Sent) -> None:
         """A dispatch that did not go out. Where that is not certain it is kept, and sent again when its task returns."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from reach_worker.core.adaptive_rate import KNOWN
 from reach_worker.core.announcement import Unreadable
 from reach_worker.core.breaker import BreakerState
 from reach_worker.core.dispatch import Dispatch
@@ -100,6 +101,7 @@ class AgentJudge:
     def _count(self, agent: Agent, settled: Settled) -> bool:
         """Take it into the agent's record and breaker; returns whether the breaker moved."""
         rule = RULES[settled.outcome]
+        self._adapt(agent, settled)
         if rule.success is not Success.NOTHING and agent.manifest.capability(settled.capability) is not None:
             self._record(settled, rule.success)
         if not self._move_breaker(agent, settled, rule.breaker):
@@ -109,6 +111,31 @@ class AgentJudge:
         if agent.breaker.state is BreakerState.OPEN:
             agent.breaker.give_way(self._desk.fleet.rank * GIVE_WAY_S)
         return True
+
+    def _adapt(self, agent: Agent, settled: Settled) -> None:
+        """Hold back an agent that becomes slow under its load, and let it go again."""
+        capability = agent.manifest.capability(settled.capability)
+        if settled.outcome is OutcomeClass.SUCCEEDED and settled.duration_ms is not None:
+            seconds = settled.duration_ms / 1000
+        elif settled.outcome is OutcomeClass.TIMEOUT:
+            seconds = settled.age_s
+        else:
+            return
+        if capability is None or not self._desk.fleet.slot_policy.adaptive_rate:
+            return
+        track = self._desk.fleet.record.of(settled.agent_id, settled.capability)
+        usual_s = track.service.quantile(0.5) if track is not None and len(track.service) >= KNOWN else None
+        before = agent.adapted.limit
+        now = self._desk.clock.monotonic()
+        if agent.adapted.ended(seconds, usual_s, capability.declared_latency_ms / 1000, now):
+            self._say_adapted(agent, before)
+
+    def _say_adapted(self, agent: Agent, before: float | None) -> None:
+        limit = agent.adapted.limit
+        if limit is None:
+            log.info("%s is well again: its rate is free", agent.agent_id)
+        elif before is None:
+            log.warning("%s takes twice its usual time: held to %.3g tasks per second", agent.agent_id, limit)
 
     def _record(self, settled: Settled, success: Success) -> None:
         track = self._desk.fleet.record.touch(settled.agent_id, settled.capability)

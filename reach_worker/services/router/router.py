@@ -33,6 +33,7 @@ from reach_worker.services.router.settle import Settlement
 from reach_worker.services.router.sources import Sources
 from reach_worker.services.router.standby import Standby
 from reach_worker.services.router.take_back import TakeBack
+from reach_worker.services.router.waiters import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +56,13 @@ class Router:
         self._lanes = Lanes(desk, self._dispatcher)
         self._binder = Binder(desk, self._dispatcher, self._lanes)
         self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
-        desk.lives = self.watch.lives
+        desk.lives, desk.alone = self.watch.lives, self.watch.alone
         self._admission = Admission(desk, self._binder, self._dispatcher, store)
         self._judge = AgentJudge(desk)
         self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store)
         self._standby = Standby(desk, bus, self.watch)
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
+        self._waiters = Waiters(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby)
         self._ticked = float("-inf")
         self._fresh: list[Changed] = []
@@ -101,7 +103,7 @@ class Router:
         self._desk.session = self.watch.sessions
         clock = self._desk.clock
         self._desk.fleet.utc_ahead = clock.utc_us() / MICROSECONDS - clock.monotonic()
-        steps = await self._inputs()
+        steps = [*await self._inputs(), *self._admission.begin_turn()]
         if not self._binder.closed:
             steps += self._binder.expire()
             steps += self._binder.bind()
@@ -204,27 +206,15 @@ class Router:
     # -- carrying out
 
     async def _carry_out(self, steps: list[Step]) -> None:
-        await self._tell_who_joined(steps)
+        await self._waiters.add_to(steps)
         carried = await carry_out(steps, self._bus, self._store)
+        await carry_out(await self._waiters.late(steps), self._bus, self._store)
         if carried.recorded is not None:
             self._desk.recording.away = not carried.recorded
         self._sources.keep(carried.again)
         for name in sorted(self._dispatcher.missing_queues):
             await self._bus.declare_queue(name)
         self._dispatcher.missing_queues.clear()
-
-    async def _tell_who_joined(self, steps: Sequence[Step]) -> None:
-        ends = {step.ended[0]: step for step in steps if step.ended is not None}
-        if not ends:
-            return
-        stored = await self._store.waiters(list(ends))
-        for task_id, step in ends.items():
-            told = step.ended[1] if step.ended else b""
-            offered = {(message.routing_key, message.correlation_id) for message, _ in step.offer}
-            for one in (*stored.get(task_id, ()), *self._desk.hands.joined.get(task_id, ())):
-                if (one.reply_to, one.correlation_id) not in offered:
-                    offered.add((one.reply_to, one.correlation_id))
-                    step.offer.append(self._desk.offer(task_id, one.reply_to, one.correlation_id, told))
 
 
 def _sort(deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
