@@ -63,6 +63,16 @@ async def _at_rest(stage: Stage, board: Board) -> bool:
     return all(name in known for name in board.confirmed if board.tasks[name].kind is not Kind.MALFORMED)
 
 
+async def under_way_since(stage: Stage, at_us: int) -> bool:
+    """Whether a task that came before that time has no end yet; also where the store does not say."""
+    try:
+        async with StoreReader.open(stage.data / "reach.db") as reader:
+            under_way = await reader.recent(ALL, TaskState.UNDER_WAY)
+    except OutsideWorld:
+        return True
+    return any(task.first_seen <= at_us for task in under_way)
+
+
 async def read_remains(stage: Stage, settings: Settings, board: Board) -> tuple[Remains, int]:
     """Where every task is; and how many lives the reach log has with more than one end."""
     async with StoreReader.open(stage.data / "reach.db") as reader:

@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -24,6 +26,7 @@ UP_S: Final = 45.0
 """So long a process may take until it says that it is up, while the broker is there."""
 GRACE_S: Final = 12.0
 LOOK_S: Final = 0.1
+_ACTIVE: Final = re.compile(rb"(\S+) instance \S+ is active")
 _UP: Final = re.compile(rb"(router \S+|agent \S+ instance \S+) is up")
 
 
@@ -43,9 +46,13 @@ class Member:
 
     def is_up(self) -> bool:
         """It said so in this life."""
+        return _UP.search(self.said()) is not None
+
+    def said(self) -> bytes:
+        """The beginning of its log of this life."""
         with self.log.open("rb") as file:
             file.seek(self.log_from)
-            return _UP.search(file.read(200_000)) is not None
+            return file.read(200_000)
 
 
 @dataclass(slots=True)
@@ -101,16 +108,23 @@ class Crew:
                 self._group.create_task(self._keep(self.members[name]), name=f"keep {name}")
             for name in names:
                 await self.until_up(name)
+        for router in ROUTERS:
+            await self._until(partial(_knows_all, self.members[router]), f"{router} knows all agents")
 
     async def until_up(self, name: str, after: int = 0) -> None:
         """Wait until a process is up, in a life after so many others. Raises ``OutsideWorld`` if that takes too long."""
         member = self.members[name]
+        await self._until(lambda: member.starts > after and member.is_up(), f"{name} is up")
+
+    async def _until(self, met: Callable[[], bool], what: str) -> None:
         try:
             async with asyncio.timeout(UP_S):
-                while member.starts <= after or not member.is_up():
+                while not met():
                     await self._clock.sleep(LOOK_S)
         except TimeoutError:
-            raise OutsideWorld(f"{name} was not up after {UP_S:g} s; its log is {member.log}") from None
+            raise OutsideWorld(
+                f"not within {UP_S:g} s: {what}; its log is in {self._stage.root}/logs"
+            ) from None
 
     def pid(self, name: str) -> int | None:
         """The pid of a process, ``None`` while there is none."""
@@ -145,7 +159,7 @@ class Crew:
                 if process.returncode is None:
                     process.kill()
                     wrong.append(f"{name} did not stop within {GRACE_S:g} s")
-                elif process.returncode:
+                elif process.returncode not in (0, -signal.SIGTERM):  # that one had only just begun
                     wrong.append(f"{name} stopped with status {process.returncode}")
         return wrong
 
@@ -189,6 +203,11 @@ class Crew:
             )
         finally:
             os.close(log)
+
+
+def _knows_all(router: Member) -> bool:
+    """It has heard all agents, so that none of their tasks is unmatched."""
+    return set(_ACTIVE.findall(router.said())) >= {agent.encode() for agent in AGENTS}
 
 
 async def freeze(pid: int, seconds: float) -> None:

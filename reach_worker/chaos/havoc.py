@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from reach_worker.chaos.books import under_way_since
 from reach_worker.chaos.crew import Crew, freeze
 from reach_worker.chaos.faults import BROKER, STORE, Fault, FaultKind, Window
 from reach_worker.chaos.node import PLENTY, Node
@@ -20,6 +21,8 @@ from reach_worker.ports import Clock
 Say = Callable[[str], None]
 STUTTER_S: Final = 0.25
 PASSWORD: Final = "guest"  # noqa: S105 - of a node on loopback, and for this run only
+MISSING_S: Final = 40.0
+LOOK_S: Final = 0.5
 NO_ROOM: Final = 4096
 STARTS_AGAIN: Final = 3
 """A node that was killed gets so many tries to come back: its ports may be slow to become free."""
@@ -35,6 +38,7 @@ class Havoc:
         self._crew = crew
         self._clock = clock
         self._say = say
+        self._deleted_us = 0
         self._locks = {BROKER: asyncio.Lock(), STORE: asyncio.Lock()}
 
     async def wreak(self, faults: Sequence[Fault], began: float) -> None:
@@ -45,6 +49,8 @@ class Havoc:
 
     async def _one(self, fault: Fault, began: float) -> None:
         await self._clock.sleep(max(0.0, began + fault.at_s - self._clock.monotonic()))
+        if fault.kind in _ROUTERS_GO:
+            await self._until_nothing_is_missing()
         async with self._held(fault):
             from_us = self._clock.utc_us()
             note, done = "", True
@@ -79,12 +85,25 @@ class Havoc:
     # -- processes
 
     async def _kill(self, fault: Fault) -> None:
-        lives = self._crew.send(fault.target, signal.SIGKILL)
-        await self._crew.until_up(fault.target, lives)
+        await self._end(fault.target, signal.SIGKILL)
 
     async def _stop(self, fault: Fault) -> None:
-        lives = self._crew.send(fault.target, signal.SIGTERM)
-        await self._crew.until_up(fault.target, lives)
+        await self._end(fault.target, signal.SIGTERM)
+
+    async def _end(self, name: str, number: signal.Signals) -> None:
+        lives = self._crew.send(name, number)
+        await self._crew.until_up(name, lives)
+
+    async def _until_nothing_is_missing(self) -> None:
+        """Wait until what was under way when a queue was deleted has ended.
+
+        What was in that queue only the routers have, in their memory: one that goes then loses it, as it would lose
+        what somebody purged. That would be our doing, and say nothing.
+        """
+        with suppress(TimeoutError):  # then something is missing for another reason
+            async with asyncio.timeout(MISSING_S):
+                while self._deleted_us and await under_way_since(self._stage, self._deleted_us):
+                    await self._clock.sleep(LOOK_S)
 
     async def _freeze(self, fault: Fault) -> None:
         pid = self._crew.pid(fault.target)
@@ -155,6 +174,7 @@ class Havoc:
 
     async def _delete_queue(self, fault: Fault) -> None:
         await self._node.ctl("delete_queue", self._stage.names.agent(fault.target))
+        self._deleted_us = self._clock.utc_us()
 
     # -- the store
 

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from reach_worker.services.lifecycle import beside
 
 Say = Callable[[str], None]
 TELL_S: Final = 10.0
-PUBLISH_S: Final = 90.0
+PUBLISH_S: Final = 60.0
 """So long after the last planned task the broker may take to have confirmed all."""
 COMMAND_S: Final = 120.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -131,7 +132,8 @@ async def _perform(stage: Stage, node: Node, scale: Scale, seed: int, clock: Sys
         ran.rest_s = await until_rest(stage, board, clock, scale.rest_s)
         say("it did not come to rest in time" if ran.rest_s is None else f"at rest after {ran.rest_s:.1f} s")
         ran.windows = [*havoc.windows, *crew.windows]
-        ran.exits = [f"{each.name} ended by itself with status {each.status}" for each in crew.exits]
+        exits = Counter(f"{each.name} ended by itself with status {each.status}" for each in crew.exits)
+        ran.exits = [f"{how}, {times} times" for how, times in sorted(exits.items())]
         ran.exits += await crew.stop()
     return ran
 
@@ -203,7 +205,7 @@ async def _concluded(stage: Stage, node: Node, ran: _Ran, seed: int, say: Say) -
 
 async def _audit(stage: Stage, url: str) -> tuple[Any, bool]:
     """What ``reach audit`` says, and whether all is well by it."""
-    status, out = await _reach(stage, url, "audit", "--json")
+    status, out = await _reach(stage, url, "audit", "--json", "--patience", "10s")
     if status == 2 and "no command" in out:  # noqa: PLR2004 - a command that is not there
         return None, True
     with suppress(orjson.JSONDecodeError):

@@ -96,8 +96,9 @@ def set_up(environ: Mapping[str, str], keeping: Keeping) -> Iterator[Stage]:
     """A stage; its folder is removed at the end unless it is to be kept."""
     root = Path(tempfile.mkdtemp(prefix="reach-chaos-"))
     try:
-        for name in ("config", "ledgers", "logs", "broker"):
-            (root / name).mkdir()
+        for name in ("config/agents", "ledgers", "logs", "broker"):
+            (root / name).mkdir(parents=True)
+        (root / "config" / "tags.yaml").write_text("{}\n", encoding="utf-8")
         (root / "config" / "reach.yaml").write_text(SETTINGS, encoding="utf-8")
         passed_on = {name: value for name, value in environ.items() if not name.startswith("REACH_")}
         yield Stage(root, passed_on)

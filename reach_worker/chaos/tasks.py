@@ -1,6 +1,6 @@
 """The tasks of a run: what each asks for, when it is published, and how it may end. They follow from the seed alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -126,9 +126,17 @@ def plan_tasks(seed: int, scale: Scale) -> list[PlannedTask]:
     ]
     kinds += [Kind.QUICK] * max(1, scale.tasks - len(kinds))
     shuffle(kinds, mix)
+    _poison_early(kinds, mix)
     return [
         _task(number, kind, number * scale.load_s / len(kinds), content) for number, kind in enumerate(kinds)
     ]
+
+
+def _poison_early(kinds: MutableSequence[Kind], draw: Draw) -> None:
+    """In the first half: it takes the longest, with a process that has to start again for each try."""
+    for index in [index for index, kind in enumerate(kinds) if kind is Kind.POISON]:
+        other = int(draw() * len(kinds) / 2)
+        kinds[index], kinds[other] = kinds[other], kinds[index]
 
 
 def _task(number: int, kind: Kind, at_s: float, draw: Draw) -> PlannedTask:
