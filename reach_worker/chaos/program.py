@@ -4,10 +4,10 @@ import click
 
 from reach_worker import wiring
 from reach_worker.chaos.report import Figures, summary
-from reach_worker.chaos.run import run
+from reach_worker.chaos.run import Interrupted, run
 from reach_worker.chaos.scale import FULL, SHORT, Scale, soak
 from reach_worker.cli.command import ReachCommand, json_option
-from reach_worker.cli.failures import OK, TROUBLE
+from reach_worker.cli.failures import INTERRUPTED, OK, TROUBLE
 from reach_worker.cli.output import print_json_line, say
 from reach_worker.cli.program import Guarded
 from reach_worker.clock import SystemClock
@@ -52,10 +52,16 @@ def chaos(*, short: bool, minutes: float | None, seed: int | None, keep: bool, a
     figures: list[Figures] = []
 
     async def main() -> int:
-        figures.append(await run(_scale(minutes, short=short), seed, say, keep=keep))
+        try:
+            figures.append(await run(_scale(minutes, short=short), seed, say, keep=keep))
+        except Interrupted:
+            say("stopped")
+            return INTERRUPTED
         return OK if figures[0].good else TROUBLE
 
     status = wiring.run(main)
+    if not figures:
+        return status
     for line in summary(figures[0]):
         say(line) if as_json else click.echo(line)
     if as_json:

@@ -4,54 +4,37 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import orjson
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Final
 
 from reach_worker.chaos.board import Board
-from reach_worker.chaos.books import read_remains, until_rest
+from reach_worker.chaos.books import until_rest
 from reach_worker.chaos.caller import Caller, calling
+from reach_worker.chaos.closing import Ran, Say, conclude
 from reach_worker.chaos.crew import Crew
-from reach_worker.chaos.faults import Window, plan_faults
+from reach_worker.chaos.faults import plan_faults
 from reach_worker.chaos.havoc import Havoc
-from reach_worker.chaos.ledger import Ledgers
 from reach_worker.chaos.memory import Memory
 from reach_worker.chaos.node import Node, running_node
-from reach_worker.chaos.report import Figures, evidence, shown
+from reach_worker.chaos.report import Figures
 from reach_worker.chaos.scale import Scale
-from reach_worker.chaos.stage import URL, Keeping, Stage, set_up
+from reach_worker.chaos.stage import Keeping, Stage, set_up
 from reach_worker.chaos.tasks import plan_tasks
-from reach_worker.chaos.verdict import by_kind, judge, longest_stall_s
 from reach_worker.clock import SystemClock
 from reach_worker.errors import OutsideWorld
 from reach_worker.services.lifecycle import beside
 
-Say = Callable[[str], None]
 TELL_S: Final = 10.0
 PUBLISH_S: Final = 60.0
 """So long after the last planned task the broker may take to have confirmed all."""
-COMMAND_S: Final = 120.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(OutsideWorld):
     """Somebody asked us to stop."""
-
-
-@dataclass(slots=True)
-class _Ran:
-    """What a run left behind, before anybody has judged it."""
-
-    board: Board
-    windows: list[Window]
-    memory: Memory
-    exits: list[str]
-    rest_s: float | None = None
 
 
 async def run(scale: Scale, seed: int, say: Say, *, keep: bool) -> Figures:
@@ -65,17 +48,16 @@ async def run(scale: Scale, seed: int, say: Say, *, keep: bool) -> Figures:
                 say(f"broker {node.url}, folder {stage.root}, seed {seed}")
                 try:
                     ran = await _perform(stage, node, scale, seed, clock, say)
-                    figures = await _concluded(stage, node, ran, seed, say)
-                    figures = replace(figures, seconds=round(clock.monotonic() - began, 1))
-                except BaseException:
+                    figures = await conclude(stage, node.url, ran, seed, say)
+                except Exception:
                     keeping.kept = True
                     raise
                 finally:
-                    keeping.kept = keeping.kept or keep
+                    logging.shutdown()
             keeping.kept = keep or not figures.good
             if keeping.kept:
                 say(f"logs, ledgers and store are kept: {stage.root}")
-    return figures
+    return replace(figures, seconds=round(clock.monotonic() - began, 1))
 
 
 def _log_to(stage: Stage) -> None:
@@ -92,9 +74,9 @@ async def _until_asked_to_stop() -> AsyncIterator[None]:
 
     def stop() -> None:
         nonlocal asked
-        asked = True
-        if task is not None:
+        if task is not None and not asked:  # what cleans up is not to be disturbed
             task.cancel()
+        asked = True
 
     for number in SIGNALS:
         loop.add_signal_handler(number, stop)
@@ -109,7 +91,7 @@ async def _until_asked_to_stop() -> AsyncIterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _perform(stage: Stage, node: Node, scale: Scale, seed: int, clock: SystemClock, say: Say) -> _Ran:
+async def _perform(stage: Stage, node: Node, scale: Scale, seed: int, clock: SystemClock, say: Say) -> Ran:
     """The whole story, up to the moment when all processes have stopped."""
     tasks, faults = plan_tasks(seed, scale), plan_faults(seed, scale)
     board = Board({task.name: task for task in tasks})
@@ -128,7 +110,7 @@ async def _perform(stage: Stage, node: Node, scale: Scale, seed: int, clock: Sys
             group.create_task(havoc.wreak(faults, began))
             group.create_task(_publish(caller, board, began, scale))
         say(f"the faults are over: {len(board.confirmed)} tasks confirmed, everything has to come to rest")
-        ran = _Ran(board, [*havoc.windows, *crew.windows], memory, [])
+        ran = Ran(board, [*havoc.windows, *crew.windows], memory, [])
         ran.rest_s = await until_rest(stage, board, clock, scale.rest_s)
         say("it did not come to rest in time" if ran.rest_s is None else f"at rest after {ran.rest_s:.1f} s")
         ran.windows = [*havoc.windows, *crew.windows]
@@ -153,80 +135,3 @@ async def _tell(board: Board, clock: SystemClock, say: Say) -> None:
         await clock.sleep(TELL_S)
         answered = sum(len(each) for each in board.answers.values())
         say(f"{len(board.sent)} tasks sent, {len(board.confirmed)} confirmed, {answered} answers")
-
-
-async def _concluded(stage: Stage, node: Node, ran: _Ran, seed: int, say: Say) -> Figures:
-    """Read everything, judge it, and tell what is wrong with all the evidence."""
-    board = ran.board
-    settings = stage.settings(node.url)
-    remains, doubled_ends = await read_remains(stage, settings, board)
-    ledgers = Ledgers.read(stage.ledgers)
-    verdict = judge(board, ledgers.runs, remains, ran.windows)
-    audit, audit_well = await _audit(stage, node.url)
-    for violation in shown(verdict):
-        for line in evidence(violation, ledgers.runs.get(violation.name, []), ran.windows):
-            say(line)
-        _, explained = await _reach(stage, node.url, "explain", violation.name)
-        say("\n".join(f"    {line}" for line in explained.splitlines()))
-    for name, how in verdict.doubled.items():
-        again = " (published twice)" if board.tasks[name].again_s else ""
-        say(f"doubled: {name}{again}: {how}")
-    done = [window for window in ran.windows if window.done and window.kind != "died"]
-    ended = {name: at for name, (_, at) in remains.logged.items() if at is not None}
-    return Figures(
-        tasks=len(board.confirmed),
-        faults=len(done),
-        lost=len(verdict.lost),
-        doubled=len(verdict.doubled),
-        doubled_unexplained=len(verdict.unexplained),
-        doubled_with_side_effects=len(verdict.repeated),
-        stuck=len(verdict.stuck),
-        longest_stall_s=round(longest_stall_s(board.confirmed, ended), 2),
-        memory_slope_mb_per_min=round(ran.memory.slope_mb_per_min(), 3),
-        seed=seed,
-        good=verdict.good and audit_well,
-        rest_s=None if ran.rest_s is None else round(ran.rest_s, 1),
-        faults_by_kind=by_kind(ran.windows, lambda window: window.done),
-        failed_faults=sum(not window.done for window in ran.windows),
-        ends=dict(sorted(verdict.ends.items())),
-        published=board.published,
-        unconfirmed=board.unconfirmed,
-        answers=sum(len(each) for each in board.answers.values()),
-        runs=sum(len(runs) for runs in ledgers.runs.values()),
-        wrong_ends=len(verdict.wrong_ends),
-        unanswered=len(verdict.unanswered),
-        unrecorded=len(verdict.unrecorded),
-        doubled_letters=len(verdict.doubled_letters),
-        doubled_ends=doubled_ends,
-        exits=ran.exits,
-        audit=audit,
-    )
-
-
-async def _audit(stage: Stage, url: str) -> tuple[Any, bool]:
-    """What ``reach audit`` says, and whether all is well by it."""
-    status, out = await _reach(stage, url, "audit", "--json", "--patience", "10s")
-    if status == 2 and "no command" in out:  # noqa: PLR2004 - a command that is not there
-        return None, True
-    with suppress(orjson.JSONDecodeError):
-        return orjson.loads(out), status == 0
-    return out.strip(), False
-
-
-async def _reach(stage: Stage, url: str, *arguments: str) -> tuple[int, str]:
-    """Run a command of ``reach``; its exit status and what it wrote: its output, or else its errors."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "reach_worker",
-        "--config",
-        str(stage.config),
-        *arguments,
-        env={**stage.environ, URL: url},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(COMMAND_S):
-        out, err = await process.communicate()
-    return process.returncode or 0, (out or err).decode(errors="replace")
