@@ -6,6 +6,7 @@ from reach_worker import wiring
 from reach_worker.chaos.report import Figures, summary
 from reach_worker.chaos.run import Interrupted, run
 from reach_worker.chaos.scale import FULL, SHORT, Scale, soak
+from reach_worker.chaos.screen import Screen
 from reach_worker.cli.command import ReachCommand, json_option
 from reach_worker.cli.failures import INTERRUPTED, OK, TROUBLE
 from reach_worker.cli.output import print_json_line, say
@@ -53,7 +54,8 @@ def chaos(*, short: bool, minutes: float | None, seed: int | None, keep: bool, a
 
     async def main() -> int:
         try:
-            figures.append(await run(_scale(minutes, short=short), seed, say, keep=keep))
+            with Screen() as screen:
+                figures.append(await run(_scale(minutes, short=short), seed, screen, keep=keep))
         except Interrupted:
             say("stopped")
             return INTERRUPTED

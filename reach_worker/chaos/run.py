@@ -13,7 +13,7 @@ from typing import Final
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.books import until_rest
 from reach_worker.chaos.caller import Caller, calling
-from reach_worker.chaos.closing import Ran, Say, conclude
+from reach_worker.chaos.closing import Ran, conclude
 from reach_worker.chaos.crew import Crew
 from reach_worker.chaos.faults import plan_faults
 from reach_worker.chaos.havoc import Havoc
@@ -21,13 +21,13 @@ from reach_worker.chaos.memory import Memory
 from reach_worker.chaos.node import Node, running_node
 from reach_worker.chaos.report import Figures
 from reach_worker.chaos.scale import Scale
+from reach_worker.chaos.screen import EACH_S, Screen
 from reach_worker.chaos.stage import Keeping, Stage, set_up
 from reach_worker.chaos.tasks import plan_tasks
 from reach_worker.clock import SystemClock
 from reach_worker.errors import OutsideWorld
 from reach_worker.services.lifecycle import beside
 
-TELL_S: Final = 10.0
 PUBLISH_S: Final = 60.0
 """So long after the last planned task the broker may take to have confirmed all."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,9 +37,9 @@ class Interrupted(OutsideWorld):
     """Somebody asked us to stop."""
 
 
-async def run(scale: Scale, seed: int, say: Say, *, keep: bool) -> Figures:
+async def run(scale: Scale, seed: int, screen: Screen, *, keep: bool) -> Figures:
     """Do all of it; nothing that it started is left. Raises ``OutsideWorld`` where it could not even begin."""
-    clock, keeping = SystemClock(), Keeping(keep)
+    clock, keeping, say = SystemClock(), Keeping(keep), screen.say
     began = clock.monotonic()
     async with _until_asked_to_stop():
         with set_up(os.environ, keeping) as stage:
@@ -47,7 +47,7 @@ async def run(scale: Scale, seed: int, say: Say, *, keep: bool) -> Figures:
                 _log_to(stage)
                 say(f"broker {node.url}, folder {stage.root}, seed {seed}")
                 try:
-                    ran = await _perform(stage, node, scale, seed, clock, say)
+                    ran = await _perform(stage, node, scale, seed, clock, screen)
                     figures = await conclude(stage, node.url, ran, seed, say)
                 except Exception:
                     keeping.kept = True
@@ -91,8 +91,11 @@ async def _until_asked_to_stop() -> AsyncIterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _perform(stage: Stage, node: Node, scale: Scale, seed: int, clock: SystemClock, say: Say) -> Ran:
+async def _perform(
+    stage: Stage, node: Node, scale: Scale, seed: int, clock: SystemClock, screen: Screen
+) -> Ran:
     """The whole story, up to the moment when all processes have stopped."""
+    say = screen.say
     tasks, faults = plan_tasks(seed, scale), plan_faults(seed, scale)
     board = Board({task.name: task for task in tasks})
     memory = Memory()
@@ -102,7 +105,7 @@ async def _perform(stage: Stage, node: Node, scale: Scale, seed: int, clock: Sys
         await crew.start()
         caller = await stack.enter_async_context(calling(settings, board, clock, stage.names.tasks))
         await stack.enter_async_context(beside(memory.watch(crew, clock)))
-        await stack.enter_async_context(beside(_tell(board, clock, say)))
+        await stack.enter_async_context(beside(_tell(board, clock, screen)))
         havoc = Havoc(stage, node, crew, clock, say)
         began = clock.monotonic()
         say(f"{len(tasks)} tasks and {len(faults)} faults in {scale.load_s:g} s")
@@ -130,8 +133,10 @@ async def _publish(caller: Caller, board: Board, began: float, scale: Scale) -> 
         ) from None
 
 
-async def _tell(board: Board, clock: SystemClock, say: Say) -> None:
+async def _tell(board: Board, clock: SystemClock, screen: Screen) -> None:
     while True:
-        await clock.sleep(TELL_S)
         answered = sum(len(each) for each in board.answers.values())
-        say(f"{len(board.sent)} tasks sent, {len(board.confirmed)} confirmed, {answered} answers")
+        screen.now(
+            f"{len(board.sent)} of {len(board.tasks)} tasks sent, {len(board.confirmed)} confirmed, {answered} answers"
+        )
+        await clock.sleep(EACH_S)
