@@ -35,6 +35,7 @@ breaker:
 retry:
   base_s: 0.3
   cap_s: 4
+  budget_floor_per_min: 600
 timeouts:
   pickup_s: 8
   backstop_s: 4
