@@ -135,6 +135,11 @@ class Breaker:
         return self.state is BreakerState.OPEN and self.policy.mode == "enforce"
 
     @property
+    def calm(self) -> bool:
+        """Closed, and all slots are back: it neither refuses nor holds back anything."""
+        return self.state is BreakerState.CLOSED and self.ramp.successes is None
+
+    @property
     def shown(self) -> str:
         """Its state, for people."""
         return self.state.value if self.policy.mode == "enforce" else f"{self.state.value} (observed)"

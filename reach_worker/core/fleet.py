@@ -63,13 +63,24 @@ class Offer:
     """One capability of one agent.
 
     ``schema`` is the input schema as canonical JSON: equal ones check a payload once. ``asks``: names of the fields that
-    it describes, folded.
+    it describes, folded. ``key``: agent and capability. ``may`` and ``scores`` remember what was worked out of it, by the
+    task's wishes and by the policy: see gates and scoring.
     """
 
     agent: Agent
     capability: Capability
     schema: str
     asks: frozenset[str] = frozenset()
+    key: tuple[str, str] = field(init=False)
+    may: dict[tuple[object, ...], bool] = field(default_factory=dict, init=False, compare=False, repr=False)
+    scores: dict[int, object] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (self.agent.agent_id, self.capability.id))
+
+
+Medians = tuple[float | None, float | None]
+"""Of the 50th and the 95th percentile of service times, in seconds."""
 
 
 @dataclass(slots=True)
@@ -78,7 +89,8 @@ class Fleet:
 
     ``routers`` is the number of live routers, this one included; ``rank`` how many of them come before it, by their ids.
     ``sessions``: the agent that a session's last task went to. ``utc_ahead``: UTC seconds minus monotonic seconds, as the
-    router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded.
+    router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded. ``medians``: by
+    capability, over its agents, with the second that they are of.
     """
 
     breaker_policy: BreakerPolicy
@@ -91,6 +103,7 @@ class Fleet:
     guesses: dict[str, str | None] = field(default_factory=dict)
     sessions: OrderedDict[str, str] = field(default_factory=OrderedDict)
     personal: frozenset[str] = frozenset()
+    medians: dict[str, tuple[float, Medians]] = field(default_factory=dict)
     routers: int = 1
     rank: int = 0
     utc_ahead: float = 0.0

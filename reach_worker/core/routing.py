@@ -5,14 +5,26 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, overload
+
+import orjson
 
 from reach_worker.core.exploration import exploration_draw, pick, probabilities
 from reach_worker.core.fleet import Fleet, Offer
-from reach_worker.core.gates import OPEN, Ask, GateKind, Verdict, all_verdicts, excluded, fallback, judge
+from reach_worker.core.gates import (
+    OPEN,
+    Ask,
+    GateKind,
+    Verdict,
+    all_verdicts,
+    excluded,
+    fallback,
+    judge,
+    surely_open,
+)
 from reach_worker.core.open_share import all_open
 from reach_worker.core.policy import RoutingPolicy, TieBreak
-from reach_worker.core.scoring import Scene, Scored, score
+from reach_worker.core.scoring import Scene, Scored, load_of, score
 
 TIE: Final = 9
 """Scores that agree to so many decimals are equal."""
@@ -46,6 +58,68 @@ class Candidate:
     def gates(self) -> tuple[Verdict, ...]:
         """Every gate's verdict, in the order people read them."""
         return all_verdicts(self.closed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for the reach log."""
+        scored = self.scored
+        return {
+            "probability": self.probability,
+            "agent": self.agent_id,
+            "score": self.score,
+            "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in self.closed}},
+            "dimensions": [part._asdict() for part in scored.dimensions] if scored else [],
+            "factors": [factor._asdict() for factor in scored.factors] if scored else [],
+            "bonus": scored.bonus if scored else 0.0,
+            "optimistic": scored.optimistic if scored else None,
+            "facts": scored.facts if scored else {},
+        }
+
+    def json(self) -> bytes:
+        """The same as JSON. But for the probability it is kept with the score: most scores serve many decisions."""
+        if self.scored is None or self.closed:
+            return orjson.dumps(self.as_dict())
+        if not self.scored.fragment:
+            said = self.as_dict()
+            del said["probability"]
+            self.scored.fragment = orjson.dumps(said)[1:]
+        return b'{"probability":%b,%b' % (repr(self.probability).encode(), self.scored.fragment)
+
+
+class Lineup(Sequence[Candidate]):
+    """The candidates of a decision, in the order of their ids, each put together when it is looked at."""
+
+    __slots__ = ("_closed", "_offers", "_scored", "_shares")
+
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        closed: Sequence[tuple[Verdict, ...]],
+        scored: Mapping[str, Scored],
+        shares: Mapping[str, float],
+    ) -> None:
+        self._offers, self._closed, self._scored, self._shares = offers, closed, scored, shares
+
+    def __len__(self) -> int:
+        return len(self._offers)
+
+    @overload
+    def __getitem__(self, place: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Candidate, ...]: ...
+    def __getitem__(self, place: int | slice) -> Candidate | tuple[Candidate, ...]:
+        if isinstance(place, slice):
+            return tuple(self)[place]
+        name = self._offers[place].agent.agent_id
+        return Candidate(name, self._closed[place], self._scored.get(name), self._shares.get(name, 0.0))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(offer.key for offer in self._offers))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +169,7 @@ class Decision:
     capability: str
     policy: str
     choice: Choice
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
     exploration: float = 0.0
     draw: float = 0.0
     ties: TieBreak = "name"
@@ -121,6 +195,10 @@ class Decision:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for the reach log and ``--json``: all that is needed to work the choice out again."""
+        return {**self.head(), "candidates": [candidate.as_dict() for candidate in self.candidates]}
+
+    def head(self) -> dict[str, Any]:
+        """All of it but the candidates."""
         return {
             "task": self.task_id,
             "capability": self.capability,
@@ -130,7 +208,6 @@ class Decision:
             "exploration": self.exploration,
             "draw": self.draw,
             "ties": self.ties,
-            "candidates": [_candidate_dict(candidate) for candidate in self.candidates],
         }
 
 
@@ -157,41 +234,22 @@ def _choice_dict(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _candidate_dict(candidate: Candidate) -> dict[str, Any]:
-    scored = candidate.scored
-    return {
-        "agent": candidate.agent_id,
-        "score": candidate.score,
-        "probability": candidate.probability,
-        "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in candidate.closed}},
-        "dimensions": [part._asdict() for part in scored.dimensions] if scored else [],
-        "factors": [factor._asdict() for factor in scored.factors] if scored else [],
-        "bonus": scored.bonus if scored else 0.0,
-        "optimistic": scored.optimistic if scored else None,
-        "facts": dict(scored.facts) if scored else {},
-    }
-
-
 def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     """Choose an agent for a task at ``now`` (monotonic seconds). Two plans of one fleet for one task are equal."""
     offers = fleet.capable(ask.capability)
-    closed = _hold_fallbacks(ask, offers, [judge(ask, offer, fleet, now) for offer in offers], policy)
+    loads = [load_of(offer, fleet) for offer in offers]
+    closed = _hold_fallbacks(ask, offers, _judged(ask, offers, loads, fleet, now), policy)
     closed = _step_back(ask, offers, closed)
     scene = Scene(ask, fleet, offers, now, policy)
     scored = {
-        offer.agent.agent_id: score(offer, scene)
-        for offer, verdicts in zip(offers, closed, strict=True)
+        offer.agent.agent_id: score(offer, scene, load)
+        for offer, verdicts, load in zip(offers, closed, loads, strict=True)
         if not verdicts
     }
     best_first = ranked({name: one.score for name, one in scored.items()}, ask.task_id, policy.ties)
     shares = probabilities([scored[name].optimistic for name in best_first], policy.exploration)
     chance = dict(zip(best_first, shares, strict=True))
-    candidates = tuple(
-        [
-            Candidate(name, verdicts, scored.get(name), chance.get(name, 0.0))
-            for name, verdicts in zip([offer.agent.agent_id for offer in offers], closed, strict=True)
-        ]
-    )
+    candidates = Lineup(offers, closed, scored, chance)
     draw = exploration_draw(policy.seed, ask.task_id, ask.attempt)
     choice: Choice
     if best_first:
@@ -207,6 +265,17 @@ def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
 
 
 _Closed = tuple[Verdict, ...]
+
+
+def _judged(
+    ask: Ask, offers: Sequence[Offer], loads: Sequence[tuple[int, int]], fleet: Fleet, now: float
+) -> list[_Closed]:
+    """The closed gates of each offer. Mostly all are open, and that is seen quickly."""
+    quick = not fleet.full()
+    return [
+        () if quick and surely_open(ask, offer, fleet, now, load) else judge(ask, offer, fleet, now)
+        for offer, load in zip(offers, loads, strict=True)
+    ]
 
 
 def _step_back(ask: Ask, offers: Sequence[Offer], closed: Sequence[_Closed]) -> Sequence[_Closed]:

@@ -1,16 +1,16 @@
 """Who is best: named dimensions in [0, 1], weighted, added up and multiplied."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple
 
-from reach_worker.core.fleet import Fleet, Offer
+from reach_worker.core.fleet import Fleet, Medians, Offer
 from reach_worker.core.gates import Ask
-from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.policy import DimensionName, MultiplierName, RoutingPolicy
 from reach_worker.core.presence import PresenceState
-from reach_worker.core.success import Belief, Track
+from reach_worker.core.success import Belief, ServiceTimes, Track
 
 COST_BEST: Final = 1.0
 COST_WORST: Final = 5.0
@@ -50,46 +50,50 @@ class Factor(NamedTuple):
     value: float
 
 
+SECOND_S: Final = 1.0
+"""Records are read as they were at the start of the second: within it, what did not change is not worked out again."""
+
+
 @dataclass(slots=True)
 class Scene:
     """What is looked at for one decision; what all candidates share is worked out once.
 
-    ``utc``: UTC seconds, because records outlive a process and its monotonic clock.
+    ``utc``: UTC seconds, because records outlive a process and its monotonic clock; the start of a second.
     """
 
     ask: Ask
     fleet: Fleet
-    offers: Sequence[Offer]
+    offers: tuple[Offer, ...]
     now: float
     policy: RoutingPolicy
     utc: float = field(init=False)
-    medians: dict[float, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.utc = self.now + self.fleet.utc_ahead
+        utc = self.now + self.fleet.utc_ahead
+        self.utc = utc - utc % SECOND_S
 
-    def seen(self, offer: Offer) -> "Seen":
-        """One candidate of this scene."""
-        agent_id, fleet = offer.agent.agent_id, self.fleet
-        return Seen(
-            offer,
-            self.track(offer),
-            fleet.leases.held(agent_id),
-            offer.agent.roster.slots(),
-            fleet.record.belief(agent_id, offer.capability.id, self.utc),
-        )
+    def seen(self, offer: Offer, load: tuple[int, int]) -> "Seen":
+        """One candidate of this scene, with what is under way at it and its slots."""
+        record = self.fleet.record
+        return Seen(offer, self.track(offer), *load, record.belief(*offer.key, self.utc))
 
     def track(self, offer: Offer) -> Track:
         """The agent's record on the capability, an empty one where there is none."""
-        return self.fleet.record.of(offer.agent.agent_id, offer.capability.id) or _EMPTY
+        return self.fleet.record.tracks.get(offer.key, _EMPTY)
 
-    def pool_median(self, quantile: float) -> float | None:
-        """Median over the candidates of this quantile of their service times, ``None`` where nobody has any."""
-        if quantile not in self.medians:
-            found = [self.track(offer).service.quantile(quantile) for offer in self.offers]
-            known = [seconds for seconds in found if seconds is not None]
-            self.medians[quantile] = median(known) if known else None
-        return self.medians[quantile]
+    def pool_medians(self) -> Medians:
+        """Medians over the candidates of the two quantiles of their service times, as they were in this second."""
+        kept = self.fleet.medians.get(self.ask.capability)
+        if kept is None or kept[0] != self.utc:
+            times = [self.track(offer).service for offer in self.offers]
+            kept = (self.utc, (_median(times, 0.5), _median(times, 0.95)))
+            self.fleet.medians[self.ask.capability] = kept
+        return kept[1]
+
+
+def _median(times: Sequence[ServiceTimes], quantile: float) -> float | None:
+    known = [seconds for one in times if (seconds := one.quantile(quantile)) is not None]
+    return median(known) if known else None
 
 
 _EMPTY: Final = Track()
@@ -107,20 +111,44 @@ class Seen:
     belief: Belief
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scored:
     """A score and everything it is made of. ``optimistic``: the score if success were as good as may well be.
 
-    ``facts``: the value of every dimension and multiplier, also of those that do not count, and ``hoped``, the belief in
-    success :data:`OPTIMISM` deviations up: with them another policy can be asked later what it would have done.
+    ``raws`` and ``values`` are of every dimension and multiplier in the order of :data:`NAMES`, also of those that do not
+    count, and ``hoped`` is the belief in success :data:`OPTIMISM` deviations up: with them another policy can be asked
+    later what it would have done. ``fragment``: the JSON of all that, once it was asked for.
     """
 
-    dimensions: tuple[Dimension, ...]
-    factors: tuple[Factor, ...]
+    weights: Mapping[DimensionName, float]
+    multipliers: tuple[MultiplierName, ...]
+    raws: tuple[float | None, ...]
+    values: tuple[float, ...]
+    hoped: float
     bonus: float
     score: float
     optimistic: float
-    facts: Mapping[str, float]
+    fragment: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """The parts of the sum."""
+        return tuple(
+            Dimension(
+                name, self.raws[_AT[name]], self.values[_AT[name]], weight, self.values[_AT[name]] * weight
+            )
+            for name, weight in self.weights.items()
+        )
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The multipliers."""
+        return tuple(Factor(name, self.raws[_AT[name]], self.values[_AT[name]]) for name in self.multipliers)
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Every value by its name, and ``hoped``."""
+        return {**dict(zip(NAMES, self.values, strict=True)), "hoped": self.hoped}
 
 
 def cost_value(cost: float) -> float:
@@ -169,101 +197,157 @@ def weigh(shares: Iterable[float], bonus: float, factors: Iterable[float]) -> fl
     return min(1.0, max(0.0, math.fsum([*shares, bonus]))) * math.prod(factors)
 
 
-def score(offer: Offer, scene: Scene) -> Scored:
-    """The score of one agent whose gates are all open: its dimensions and multipliers as :func:`weigh` has them."""
-    seen, policy = scene.seen(offer), scene.policy
-    found = {name: measure(seen, scene) for name, measure in _MEASURES.items()}
-    parts = tuple(
-        [
-            Dimension(name, *found[name], weight, found[name][1] * weight)
-            for name, weight in policy.weight_table.items()
-        ]
+def score(offer: Offer, scene: Scene, load: tuple[int, int] | None = None) -> Scored:
+    """The score of one agent whose gates are all open: its dimensions and multipliers as :func:`weigh` has them.
+
+    ``load``: how much is under way at the agent, and its slots. What was worked out in the same second, from the same
+    load and record, is given again.
+    """
+    held, slots = load if load is not None else load_of(offer, scene.fleet)
+    policy = scene.policy
+    track = scene.fleet.record.tracks.get(offer.key)
+    memo = _memo(offer, scene, (held, slots), track)
+    kept = offer.scores.get(id(policy))
+    if isinstance(kept, _Kept) and kept.memo == memo and kept.policy is policy and kept.track is track:
+        return kept.scored
+    scored = _score(scene.seen(offer, (held, slots)), scene)
+    if len(offer.scores) > MOST_POLICIES:
+        offer.scores.clear()
+    offer.scores[id(policy)] = _Kept(memo, policy, track, scored)
+    return scored
+
+
+def load_of(offer: Offer, fleet: Fleet) -> tuple[int, int]:
+    """How much is under way at the agent, and the slots of its active instances."""
+    return fleet.leases.held(offer.agent.agent_id), offer.agent.roster.slots()
+
+
+MOST_POLICIES: Final = 4
+"""The live one, its shadow, and some that were replaced."""
+
+
+class _Kept(NamedTuple):
+    """A score that was worked out, with all that it depends on."""
+
+    memo: tuple[object, ...]
+    policy: RoutingPolicy
+    track: Track | None
+    scored: Scored
+
+
+def _memo(offer: Offer, scene: Scene, load: tuple[int, int], track: Track | None) -> tuple[object, ...]:
+    """All that a score depends on, but for manifest (another one makes another offer), policy, and which record it is."""
+    ask, fleet, agent = scene.ask, scene.fleet, offer.agent
+    overall = fleet.record.overall.get(agent.agent_id) if track is None else track.overall
+    return (
+        scene.utc,
+        load,
+        None if track is None else (track.slow.version, track.rejections.version, track.feedback.version),
+        None if overall is None else overall.version,
+        agent.smoothed_load,
+        len(agent.roster.instances),
+        None if ask.session_id is None else fleet.last_in_session(ask.session_id) == agent.agent_id,
+        None if ask.match is None else ask.match.get(agent.agent_id, 0.0),
     )
-    factors = tuple([Factor(name, *found[name]) for name in policy.multiplier_names])
-    bonus = policy.score_bonus.get(offer.agent.agent_id, 0.0)
-    shares = [part.share for part in parts]
-    value = weigh(shares, bonus, [factor.value for factor in factors])
-    facts = {name: measured for name, (_, measured) in found.items()}
-    facts["hoped"] = hoped = seen.belief.upper(OPTIMISM)
-    optimistic = value
+
+
+def _score(seen: Seen, scene: Scene) -> Scored:
+    policy = scene.policy
+    raws, values = _measured(seen, scene)
+    shares = [values[_AT[name]] * weight for name, weight in policy.weight_table.items()]
+    bonus = policy.score_bonus.get(seen.offer.agent.agent_id, 0.0)
+    names = policy.multiplier_names
+    value = weigh(shares, bonus, [values[_AT[name]] for name in names])
+    hoped, optimistic = seen.belief.upper(OPTIMISM), value
     if policy.exploration > 0.0:
-        optimistic = weigh(
-            shares, bonus, [hoped * hoped if name == "trust" else one for name, _, one in factors]
-        )
-    return Scored(parts, factors, bonus, value, optimistic, facts)
+        factors = [hoped * hoped if name == "trust" else values[_AT[name]] for name in names]
+        optimistic = weigh(shares, bonus, factors)
+    return Scored(policy.weight_table, names, raws, values, hoped, bonus, value, optimistic)
 
 
-_Measured = tuple[float | None, float]
-_Measure = Callable[[Seen, Scene], _Measured]
+NAMES: Final = (
+    "base",
+    "cost",
+    "latency",
+    "success",
+    "load",
+    "speed",
+    "recent_success",
+    "p50",
+    "p95",
+    "quality",
+    "affinity",
+    "match",
+    "reach",
+    "smoothed_load",
+    "trust",
+    "low_success",
+    "rejections",
+)
+"""Every dimension and multiplier, in the order in which they are measured."""
+_AT: Final[Mapping[str, int]] = {name: place for place, name in enumerate(NAMES)}
 
 
-def _base(_seen: Seen, _scene: Scene) -> _Measured:
-    return None, 1.0
+def _measured(seen: Seen, scene: Scene) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
+    """Of every name in :data:`NAMES` what was measured or declared (``None`` = nothing known), and its value."""
+    track, capability = seen.track, seen.offer.capability
+    success, recent, quality = track.slow.rate(), track.recent.rate(), track.feedback.rate()
+    seconds, smoothed, mean = wait_s(seen), seen.offer.agent.smoothed_load, seen.belief.mean
+    p50, p95 = track.service.quantile(0.5), track.service.quantile(0.95)
+    pool_p50, pool_p95 = scene.pool_medians()
+    near, (match, matches), reach = _near(seen, scene), _match(seen, scene), _availability(seen)
+    week, rejections = track.week.rate(), track.rejections.rate()
+    raws = (
+        None,
+        capability.declared_cost,
+        capability.declared_latency_ms,
+        success,
+        float(seen.held),
+        seconds,
+        recent,
+        p50,
+        p95,
+        quality,
+        near,
+        match,
+        reach,
+        smoothed,
+        mean,
+        week,
+        rejections,
+    )
+    values = (
+        1.0,
+        cost_value(capability.declared_cost),
+        latency_value(capability.declared_latency_ms),
+        success_value(success),
+        load_value(seen.held, seen.slots),
+        math.exp(-seconds / PATIENCE_S),
+        success_value(recent),
+        relative_value(p50, pool_p50),
+        relative_value(p95, pool_p95),
+        success_value(quality),
+        near,
+        matches,
+        reach,
+        min(1.0, max(0.0, smoothed)),
+        mean * mean,
+        _low_success(week, track, scene.utc),
+        _rejections(rejections, track, scene.utc),
+    )
+    return raws, values
 
 
-def _cost(seen: Seen, _scene: Scene) -> _Measured:
-    cost = seen.offer.capability.declared_cost
-    return cost, cost_value(cost)
-
-
-def _latency(seen: Seen, _scene: Scene) -> _Measured:
-    latency_ms = seen.offer.capability.declared_latency_ms
-    return latency_ms, latency_value(latency_ms)
-
-
-def _success(seen: Seen, _scene: Scene) -> _Measured:
-    rate = seen.track.success()
-    return rate, success_value(rate)
-
-
-def _recent_success(seen: Seen, _scene: Scene) -> _Measured:
-    rate = seen.track.recent.rate()
-    return rate, success_value(rate)
-
-
-def _load(seen: Seen, _scene: Scene) -> _Measured:
-    return float(seen.held), load_value(seen.held, seen.slots)
-
-
-def _smoothed_load(seen: Seen, _scene: Scene) -> _Measured:
-    load = seen.offer.agent.smoothed_load
-    return load, min(1.0, max(0.0, load))
-
-
-def _speed(seen: Seen, _scene: Scene) -> _Measured:
-    seconds = wait_s(seen)
-    return seconds, math.exp(-seconds / PATIENCE_S)
-
-
-def _p50(seen: Seen, scene: Scene) -> _Measured:
-    return _relative(seen, scene, 0.5)
-
-
-def _p95(seen: Seen, scene: Scene) -> _Measured:
-    return _relative(seen, scene, 0.95)
-
-
-def _relative(seen: Seen, scene: Scene, quantile: float) -> _Measured:
-    seconds = seen.track.service.quantile(quantile)
-    return seconds, relative_value(seconds, scene.pool_median(quantile))
-
-
-def _quality(seen: Seen, _scene: Scene) -> _Measured:
-    rate = seen.track.feedback.rate()
-    return rate, success_value(rate)
-
-
-def _affinity(seen: Seen, scene: Scene) -> _Measured:
+def _near(seen: Seen, scene: Scene) -> float:
     agent, policy = seen.offer.agent, scene.policy
-    near = (
+    return float(
         (policy.region is not None and agent.manifest.region == policy.region)
         or (policy.team is not None and agent.manifest.team == policy.team)
         or scene.fleet.last_in_session(scene.ask.session_id) == agent.agent_id
     )
-    return float(near), float(near)
 
 
-def _match(seen: Seen, scene: Scene) -> _Measured:
+def _match(seen: Seen, scene: Scene) -> tuple[float | None, float]:
     """Similarity from the semantic level; a task that names its capability matches fully."""
     found = scene.ask.match
     if found is None:
@@ -272,50 +356,20 @@ def _match(seen: Seen, scene: Scene) -> _Measured:
     return similarity, min(1.0, max(0.0, similarity))
 
 
-def _reach(seen: Seen, _scene: Scene) -> _Measured:
-    """Base (1.0: it has all that is required) · availability (share of the agent's known instances that are active)."""
+def _availability(seen: Seen) -> float:
+    """Share of the agent's known instances that are active; times the base of 1.0: it has all that is required."""
     instances = seen.offer.agent.roster.instances.values()
     active = sum([instance.state is PresenceState.ACTIVE for instance in instances])
-    availability = active / len(instances) if instances else 0.0
-    return availability, availability
+    return active / len(instances) if instances else 0.0
 
 
-def _trust(seen: Seen, _scene: Scene) -> _Measured:
-    """The square of the belief in success."""
-    mean = seen.belief.mean
-    return mean, mean * mean
-
-
-def _low_success(seen: Seen, scene: Scene) -> _Measured:
-    rate = seen.track.week.rate()
+def _low_success(rate: float | None, track: Track, utc: float) -> float:
     floor, factor = LOW_SUCCESS
-    low = rate is not None and rate < floor and seen.track.week.effective(scene.utc) >= ENOUGH
-    return rate, factor if low else 1.0
+    low = rate is not None and rate < floor and track.week.effective(utc) >= ENOUGH
+    return factor if low else 1.0
 
 
-def _rejections(seen: Seen, scene: Scene) -> _Measured:
-    rate = seen.track.rejections.rate()
+def _rejections(rate: float | None, track: Track, utc: float) -> float:
     ceiling, factor = MANY_REJECTIONS
-    many = rate is not None and rate > ceiling and seen.track.rejections.effective(scene.utc) >= ENOUGH
-    return rate, factor if many else 1.0
-
-
-_MEASURES: Final[Mapping[str, _Measure]] = {
-    "base": _base,
-    "cost": _cost,
-    "latency": _latency,
-    "success": _success,
-    "load": _load,
-    "speed": _speed,
-    "recent_success": _recent_success,
-    "p50": _p50,
-    "p95": _p95,
-    "quality": _quality,
-    "affinity": _affinity,
-    "match": _match,
-    "reach": _reach,
-    "smoothed_load": _smoothed_load,
-    "trust": _trust,
-    "low_success": _low_success,
-    "rejections": _rejections,
-}
+    many = rate is not None and rate > ceiling and track.rejections.effective(utc) >= ENOUGH
+    return factor if many else 1.0

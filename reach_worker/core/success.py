@@ -23,19 +23,21 @@ CLOCK_WAS_WRONG_S: Final = 86_400.0
 class DecayedCount:
     """Successes among tries, both halving every ``half_life_s``. Prior-free: a prior is added when it is read.
 
-    ``at``: the time, in seconds, to which both are decayed.
+    ``at``: the time, in seconds, to which both are decayed. ``version``: another one after every change.
     """
 
     half_life_s: float
     good: float = 0.0
     tries: float = 0.0
     at: float = 0.0
+    version: int = field(default=0, compare=False, repr=False)
 
     def add(self, now: float, *, good: bool) -> None:
         """Count one try that ended at ``now`` (seconds). One that comes late weighs as little as if it had come in time.
 
         A count that stands more than a day ahead was made while a clock was wrong: it is brought back to ``now``.
         """
+        self.version += 1
         late = self.at - now
         if late > CLOCK_WAS_WRONG_S:
             self.at, late = now, 0.0
@@ -63,6 +65,7 @@ class DecayedCount:
 
     def merge(self, other: "DecayedCount") -> None:
         """Add another count with the same half-life."""
+        self.version += 1
         now = max(self.at, other.at)
         self._decay(now)
         good, tries = other.counts(now)

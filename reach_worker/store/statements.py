@@ -9,6 +9,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
+from reach_worker.core.record import DecisionRecord
 from reach_worker.ports import (
     Accepted,
     AnswerLost,
@@ -157,7 +158,7 @@ def decision_values(row: Decided) -> tuple[object, ...]:
         _text(decision.get("agent")),
         _real(decision.get("score")),
         _real(decision.get("margin")),
-        to_json(decision).decode(),
+        (decision.json() if isinstance(decision, DecisionRecord) else to_json(decision)).decode(),
     )
 
 

@@ -7,6 +7,7 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.hearsay import ProbeSent, Settled
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.record import DecisionRecord
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
@@ -245,7 +246,7 @@ class Dispatcher:
             attempt=envelope.next_attempt,
             at=self._desk.clock.utc_us() if at is None else at,
             router=self._desk.router_id,
-            decision=decision.as_dict() | ({} if shadow is None else {"shadow": shadow.summary()}),
+            decision=DecisionRecord(decision, shadow),
         )
 
     def _never_sent(self, dispatch: Dispatch, why: str) -> Row:
