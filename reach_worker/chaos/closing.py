@@ -14,7 +14,7 @@ from reach_worker.chaos.books import read_remains
 from reach_worker.chaos.faults import Window
 from reach_worker.chaos.ledger import Ledgers
 from reach_worker.chaos.memory import Memory
-from reach_worker.chaos.report import Figures, evidence, shown
+from reach_worker.chaos.report import Figures, evidence, others, shown
 from reach_worker.chaos.stage import URL, Stage
 from reach_worker.chaos.verdict import Verdict, by_kind, judge, longest_stall_s
 
@@ -76,11 +76,14 @@ async def conclude(stage: Stage, url: str, ran: Ran, seed: int, say: Say) -> Fig
 
 
 async def _tell(stage: Stage, url: str, verdict: Verdict, ran: Ran, ledgers: Ledgers, say: Say) -> None:
-    for violation in shown(verdict):
+    told = shown(verdict)
+    for violation in told:
         for line in evidence(violation, ledgers.runs.get(violation.name, []), ran.windows):
             say(line)
         _, explained = await _reach(stage, url, "explain", violation.name)
         say("\n".join(f"    {line}" for line in explained.splitlines()))
+    for line in others(verdict, told):
+        say(line)
     for name, how in verdict.doubled.items():
         again = " (published twice)" if ran.board.tasks[name].again_s else ""
         say(f"doubled: {name}{again}: {how}")

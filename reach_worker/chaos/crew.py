@@ -114,7 +114,9 @@ class Crew:
     async def until_up(self, name: str, after: int = 0) -> None:
         """Wait until a process is up, in a life after so many others. Raises ``OutsideWorld`` if that takes too long."""
         member = self.members[name]
-        await self._until(lambda: member.starts > after and member.is_up(), f"{name} is up")
+        await self._until(
+            lambda: member.starts > after and self.pid(name) is not None and member.is_up(), f"{name} is up"
+        )
 
     async def _until(self, met: Callable[[], bool], what: str) -> None:
         try:

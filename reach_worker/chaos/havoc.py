@@ -91,6 +91,7 @@ class Havoc:
         await self._end(fault.target, signal.SIGTERM)
 
     async def _end(self, name: str, number: signal.Signals) -> None:
+        await self._crew.until_up(name)
         lives = self._crew.send(name, number)
         await self._crew.until_up(name, lives)
 
@@ -106,6 +107,7 @@ class Havoc:
                     await self._clock.sleep(LOOK_S)
 
     async def _freeze(self, fault: Fault) -> None:
+        await self._crew.until_up(fault.target)
         pid = self._crew.pid(fault.target)
         if pid is None:
             raise OutsideWorld(f"{fault.target} does not run just now")

@@ -79,6 +79,15 @@ def shown(verdict: Verdict) -> list[Violation]:
     return [violation for found in by_kind.values() for violation in found[:each]]
 
 
+def others(verdict: Verdict, told: Sequence[Violation]) -> Iterator[str]:
+    """The names of those that are not told in full."""
+    left: dict[str, list[str]] = {}
+    for violation in verdict.violations():
+        if violation not in told:
+            left.setdefault(violation.kind, []).append(violation.name)
+    yield from (f"also {kind}: {', '.join(names)}" for kind, names in left.items())
+
+
 def evidence(violation: Violation, runs: Sequence[Run], windows: Iterable[Window]) -> Iterator[str]:
     """What is known of a violation, but for the reach log."""
     yield f"{violation.kind}: {violation.name}: {violation.why}"

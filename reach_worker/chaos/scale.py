@@ -30,7 +30,7 @@ class Scale:
 
 
 SHORT: Final = Scale(tasks=1_000, load_s=30.0, faults=13, rest_s=30.0, poison=1, every_kind=False)
-FULL: Final = Scale(tasks=20_000, load_s=400.0, faults=66, rest_s=110.0, poison=5, every_kind=True)
+FULL: Final = Scale(tasks=20_000, load_s=390.0, faults=66, rest_s=100.0, poison=5, every_kind=True)
 
 
 def soak(minutes: float) -> Scale:
