@@ -16,7 +16,7 @@ from reach_worker.chaos.ledger import Ledgers
 from reach_worker.chaos.memory import Memory
 from reach_worker.chaos.report import Figures, evidence, others, shown
 from reach_worker.chaos.stage import URL, Stage
-from reach_worker.chaos.verdict import Verdict, by_kind, judge, longest_stall_s
+from reach_worker.chaos.verdict import Verdict, agrees, by_kind, judge, longest_stall_s
 
 Say = Callable[[str], None]
 COMMAND_S: Final = 120.0
@@ -41,7 +41,7 @@ async def conclude(stage: Stage, url: str, ran: Ran, seed: int, say: Say) -> Fig
     ledgers = Ledgers.read(stage.ledgers)
     (stage.root / "memory.json").write_bytes(orjson.dumps(list(ran.memory.samples.values())))
     verdict = judge(board, ledgers.runs, remains, ran.windows)
-    audit, audit_well = await _audit(stage, url)
+    audit, audit_status = await _audit(stage, url)
     await _tell(stage, url, verdict, ran, ledgers, say)
     done = [window for window in ran.windows if window.done and window.kind != "died"]
     ended = {name: at for name, (_, at) in remains.logged.items() if at is not None}
@@ -56,7 +56,7 @@ async def conclude(stage: Stage, url: str, ran: Ran, seed: int, say: Say) -> Fig
         longest_stall_s=round(longest_stall_s(board.confirmed, ended), 2),
         memory_slope_mb_per_min=round(ran.memory.slope_mb_per_min(), 3),
         seed=seed,
-        good=verdict.good and audit_well,
+        good=verdict.good and agrees(audit, audit_status, verdict),
         rest_s=None if ran.rest_s is None else round(ran.rest_s, 1),
         faults_by_kind=by_kind(ran.windows, lambda window: window.done),
         failed_faults=sum(not window.done for window in ran.windows),
@@ -89,14 +89,14 @@ async def _tell(stage: Stage, url: str, verdict: Verdict, ran: Ran, ledgers: Led
         say(f"doubled: {name}{again}: {how}")
 
 
-async def _audit(stage: Stage, url: str) -> tuple[Any, bool]:
-    """What ``reach audit`` says, and whether all is well by it."""
+async def _audit(stage: Stage, url: str) -> tuple[Any, int]:
+    """What ``reach audit`` says, ``None`` where there is no such command; its exit status."""
     status, out = await _reach(stage, url, "audit", "--json", "--patience", "10s")
     if status == 2 and "no command" in out:  # noqa: PLR2004 - a command that is not there
-        return None, True
+        return None, 0
     with suppress(orjson.JSONDecodeError):
-        return orjson.loads(out), status == 0
-    return out.strip(), False
+        return orjson.loads(out), status
+    return out.strip(), status or 1
 
 
 async def _reach(stage: Stage, url: str, *arguments: str) -> tuple[int, str]:

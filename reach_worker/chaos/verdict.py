@@ -12,7 +12,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.faults import BROKER, STORE, Window
@@ -91,6 +91,23 @@ def judge(
             _judge_end(task, board, remains, verdict)
         _judge_runs(task, runs.get(name, ()), windows, verdict)
     return verdict
+
+
+def agrees(audit: Any, status: int, verdict: Verdict) -> bool:
+    """Whether ``reach audit`` found nothing that the verdict does not know and can explain.
+
+    It counts every life with two ends; here those are no fault whose task was done, or buried, twice for a known reason.
+    """
+    if status == 0:
+        return True
+    if not isinstance(audit, dict) or any(
+        audit.get(name) for name in ("orphans", "unchecked", "spilled_unreadable")
+    ):
+        return False
+    unexplained = {violation.name for violation in verdict.unexplained}
+    known = (set(verdict.doubled) | set(verdict.doubled_letters)) - unexplained
+    doubled = {one["task_id"] for one in audit.get("doubled", ())}
+    return bool(doubled) and doubled <= known
 
 
 def _judge_malformed(task: PlannedTask, remains: Remains, verdict: Verdict) -> None:

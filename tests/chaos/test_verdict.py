@@ -10,6 +10,7 @@ from reach_worker.chaos.verdict import (
     SLACK_US,
     Remains,
     Verdict,
+    agrees,
     by_kind,
     judge,
     longest_stall_s,
@@ -172,6 +173,33 @@ def test_with_side_effects_a_second_start_is_a_fault_however_the_first_ended(how
     found = judge(board(Kind.PAY), runs, Remains(DONE), [window("broker", 12, 14)])
     assert [violation.name for violation in found.repeated] == ["t"]
     assert not found.good
+
+
+# ---- The audit
+
+
+@pytest.mark.parametrize(
+    ("audit", "status", "agreed"),
+    [
+        (None, 0, True),  # there is no such command
+        ({"ok": True}, 0, True),
+        ({"doubled": [{"task_id": "t"}]}, 1, True),  # done twice, and known why
+        ({"doubled": [{"task_id": "t"}, {"task_id": "another"}]}, 1, False),
+        ({"doubled": [{"task_id": "t"}], "orphans": [{"task_id": "lost"}]}, 1, False),
+        ({"doubled": [], "unchecked": ["the broker did not answer"]}, 1, False),
+        ({"doubled": []}, 1, False),  # it says no, and not why
+        ("Traceback …", 1, False),
+    ],
+)
+def test_the_audit_may_find_only_what_is_explained(audit: object, status: int, *, agreed: bool) -> None:
+    runs = {"t": [run(10), run(20)]}
+    found = judge(board(), runs, Remains(DONE), [window("broker", 12, 14)])
+    assert agrees(audit, status, found) is agreed
+
+
+def test_the_audit_does_not_excuse_what_is_unexplained() -> None:
+    found = judge(board(), {"t": [run(10), run(20)]}, Remains(DONE), [])
+    assert not agrees({"doubled": [{"task_id": "t"}]}, 1, found)
 
 
 # ---- Figures
