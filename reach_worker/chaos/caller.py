@@ -87,7 +87,7 @@ class Caller:
     def _message(self, task: PlannedTask) -> Message:
         return Message(
             "any.key",
-            task.body,
+            task.sent,
             task.headers,
             exchange=self._exchange,
             correlation_id=task.name,

@@ -100,7 +100,8 @@ ENDS: Final[Mapping[Kind, frozenset[str]]] = {
 class PlannedTask:
     """A task. ``at_s`` counts from the first one; ``again_s``: when it is published once more, under the same id.
 
-    A malformed one has no id that anybody could read: its name is somewhere in its body.
+    A malformed one has no id that anybody could read: its name is somewhere in its body. ``words``: so many are put into
+    a large one when it is sent.
     """
 
     name: str
@@ -110,6 +111,12 @@ class PlannedTask:
     answered: bool = False
     again_s: tuple[float, ...] = ()
     headers: Mapping[str, Any] = field(default_factory=dict)
+    words: int = 0
+
+    @property
+    def sent(self) -> bytes:
+        """The body as it is published."""
+        return self.body.replace(_WORDS, b"large " * self.words) if self.words else self.body
 
     @property
     def side_effects(self) -> bool:
@@ -163,9 +170,11 @@ def _task(number: int, kind: Kind, at_s: float, draw: Draw) -> PlannedTask:
         answered=draw() < ANSWERED_SHARE,
         again_s=again,
         headers=_FORGERY if kind is Kind.FORGED else {},
+        words=int(between(5_000, 100_000, draw)) if kind is Kind.LARGE else 0,
     )
 
 
+_WORDS: Final = b"<words>"
 _FORGERY: Final[Mapping[str, Any]] = {
     "x-reach-life": 7,
     "x-reach-dispatch-id": "forged",
@@ -182,7 +191,7 @@ def _payload(kind: Kind, draw: Draw) -> dict[str, Any]:
         case Kind.THREAD | Kind.PAY_THREAD:
             return {"hold": round(between(0.0, 0.05, draw), 3)}
         case Kind.LARGE:
-            return {"text": "large " * int(between(5_000, 100_000, draw))}
+            return {"text": _WORDS.decode()}
         case Kind.FLAKY:
             return {"fails": 1 + int(draw() * 2)}
         case Kind.LIMITED:

@@ -43,7 +43,7 @@ def test_a_soak_goes_on_at_the_same_rate() -> None:
 
 def test_all_but_the_malformed_ones_are_tasks_with_their_own_id() -> None:
     for planned in plan_tasks(1, SHORT):
-        task = decode_task(planned.body, max_bytes=8 * 1024 * 1024)
+        task = decode_task(planned.sent, max_bytes=8 * 1024 * 1024)
         if planned.kind is Kind.MALFORMED:
             assert not isinstance(task, Task)
             assert planned.name.encode() in planned.body
@@ -62,7 +62,10 @@ def test_some_are_published_twice_at_once_or_later_and_poison_never() -> None:
 
 
 def test_large_ones_are_large() -> None:
-    assert max(len(orjson.dumps(task.body.decode("latin-1"))) for task in plan_tasks(1, FULL)) > 400_000
+    large = [task for task in plan_tasks(1, FULL) if task.kind is Kind.LARGE]
+    assert max(len(task.sent) for task in large) > 400_000
+    assert max(len(task.body) for task in large) < 1_000  # until it is sent: an hour has a thousand of them
+    assert all(orjson.loads(task.sent)["payload"]["text"].startswith("large large ") for task in large)
 
 
 def test_every_kind_has_ends_that_exist() -> None:
