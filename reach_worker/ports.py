@@ -192,7 +192,11 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """A task was sent to an agent (or, with side effects, is about to be)."""
+    """A task was sent to an agent (or, with side effects, is about to be).
+
+    ``after``: the dispatch before it in its life, empty for the first; ``None`` where that is not known. ``only_first``:
+    it is not recorded, and must not be sent, where another one stands in its place already.
+    """
 
     dispatch_id: str
     task_id: str
@@ -203,6 +207,17 @@ class Dispatched:
     decision_id: str
     router: str
     at: int
+    after: str | None = None
+    only_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """A dispatch that was recorded first did not go out: the task goes on as if it had never been."""
+
+    dispatch_id: str
+    task_id: str
+    life: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +328,7 @@ Row = (
     | Claimed
     | Accepted
     | Decided
+    | Unsent
     | Dispatched
     | Started
     | OutcomeSeen

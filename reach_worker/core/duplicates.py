@@ -1,6 +1,14 @@
-"""The same task id again: is it the task itself, a second publisher, or a copy that a crash left behind?"""
+"""The same task id again: is it the task itself, a second publisher, or a copy that a crash left behind?
 
-from dataclasses import dataclass
+A message whose acknowledgement was lost comes again, and so a task may have several copies, which may even be sent to
+agents by several routers: its line of dispatches forks. Of a fork one branch goes on, and all routers must agree on
+which, or each lets the other one's branch go and the task is lost. The rule: every dispatch is recorded with the one
+before it (``after``, empty for the first); where several came after the same one, the first that was recorded counts.
+Records are never reordered, so that never changes; and what is recorded was sent, so the branch that counts always has
+somebody who carries it on: an agent, an outcome, or a copy that goes on after its last dispatch (its ``tip``).
+"""
+
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from reach_worker.core.envelope import Envelope
@@ -25,7 +33,9 @@ class KnownTask:
     ``outcome_unknown``: it ended because nobody could tell how it went; a success that turns up late resolves that.
     ``dispatched_at``: when its last dispatch was recorded, UTC microseconds. ``claimed_by``, ``claimed_at``: the router
     that has begun with it, set only while that is all that is known: the task is in that router's hands, or, if
-    it died, in the message that comes again.
+    it died, in the message that comes again. ``sent``: the dispatches of this life, each with the one before it, in the
+    order in which they were recorded; without those that were never sent, or whose outcome nobody acted on. ``out``:
+    those of them that have no outcome yet.
     """
 
     task_id: str
@@ -40,6 +50,22 @@ class KnownTask:
     dispatched_at: int = 0
     claimed_by: str = ""
     claimed_at: int = 0
+    sent: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    out: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def next_after(self, dispatch_id: str) -> str | None:
+        """The dispatch with which the task went on after that one (empty: the first), if it did."""
+        return next((sent for sent, after in self.sent if after == dispatch_id), None)
+
+    def has(self, dispatch_id: str) -> bool:
+        """That dispatch is recorded."""
+        return any(sent == dispatch_id for sent, _ in self.sent)
+
+    def rival_of(self, dispatch_id: str, after: str | None = None) -> str | None:
+        """The dispatch that counts in this one's place. ``after``: the one before it, where it is not recorded itself."""
+        before = next((known for sent, known in self.sent if sent == dispatch_id), after)
+        first = None if before is None else self.next_after(before)
+        return None if first == dispatch_id else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +122,8 @@ def standing_of_published(known: KnownTask | None, now_us: int) -> Fresh | InHan
 def standing_of_returned(envelope: Envelope, known: KnownTask | None) -> Fresh | InHand | StaleCopy:
     """A task from one of our own queues (retry, lane, replay), by what is known of its id.
 
-    A crash between sending and recording leaves two copies of one task; the one that is behind is let go. Where it is the
-    store that is behind (it could not be written) the copy knows more, and stays: it may be the only one.
+    A crash between sending and recording leaves two copies of one task; the one that is behind, or on the branch that
+    does not count, is let go. Where it is the store that is behind the copy knows more, and stays: it may be the last.
     """
     if known is None or envelope.life > known.life:
         return Fresh(envelope.life)
@@ -107,22 +133,16 @@ def standing_of_returned(envelope: Envelope, known: KnownTask | None) -> Fresh |
         return InHand(known.life, known.claimed_by, known.claimed_at)
     if known.state in (TaskState.SUCCEEDED, TaskState.DEAD_LETTER, TaskState.CANCELLED):
         return StaleCopy(f"it has ended: {known.state.value}")
-    if known.dispatch_id is not None and not envelope.knows_end_of(known.dispatch_id):
-        return StaleCopy(f"dispatch {known.dispatch_id} of it is out")
-    if len(envelope.attempts) < known.attempts_ended:
-        return StaleCopy(
-            f"{known.attempts_ended} attempts have ended, this copy knows {len(envelope.attempts)}"
-        )
+    gone_on = known.next_after(envelope.tip) or known.rival_of(envelope.tip)
+    if gone_on is not None:
+        return StaleCopy(f"it went on with dispatch {gone_on}")
     return Fresh(envelope.life)
 
 
-def why_not_current(
-    envelope: Envelope, dispatch_id: str, known: KnownTask | None, *, recorded: bool
-) -> str | None:
+def why_not_current(envelope: Envelope, dispatch_id: str, known: KnownTask | None) -> str | None:
     """Why a dispatch is not its task's current one, by what is known of the task; ``None`` if it is.
 
-    ``recorded``: the store knows the dispatch. One that it does not know was sent just before a crash: it is current if
-    nothing was sent since.
+    One that the store does not know was sent just before a crash: it counts if no other was sent in its place.
     """
     if known is None or known.life < envelope.life:
         return None
@@ -130,8 +150,6 @@ def why_not_current(
         return "the task began anew since"
     if known.state is not TaskState.UNDER_WAY:
         return f"the task has ended: {known.state.value}"
-    if known.dispatch_id == dispatch_id:
-        return None
-    if not recorded and known.dispatch_id is None and known.attempts_ended <= len(envelope.attempts):
-        return None
-    return "the task was routed again since"
+    if known.next_after(dispatch_id) or known.rival_of(dispatch_id, envelope.tip):
+        return "the task was routed again since"
+    return None

@@ -84,6 +84,13 @@ class Envelope:
         return 1 + len(self.attempts)
 
     @property
+    def tip(self) -> str:
+        """The dispatch after which this copy goes on; empty before the first one."""
+        if self.released:
+            return self.released[-1]
+        return self.attempts[-1].dispatch_id if self.attempts else ""
+
+    @property
     def retries_spent(self) -> int:
         """Attempts so far that count toward the configured retries."""
         return sum(1 for attempt in self.attempts if RULES[attempt.outcome].spends_retry)

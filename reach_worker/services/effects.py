@@ -11,7 +11,9 @@ from reach_worker.ports import Bus, Row, Sent, Store
 class Step:
     """Everything that follows from one delivery.
 
-    ``before``: rows that must be committed before anything is sent (tasks with side effects). ``send``: each
+    ``before``: rows that must be committed before anything is sent (tasks with side effects). ``first``: task and
+    dispatch, where the dispatch that was committed so must also be the first in its place; if it is not, ``overtaken``
+    gives what is done instead. ``send``: each
     must be confirmed, else the step is undone with the worst result. ``offer``: sent too, but the task does
     not depend on it; the row is recorded where nobody took it (a session that ended is not nobody). ``put_off``:
     nothing is done now, its delivery is to be handled again. ``rows`` and ``acks`` come last. ``ended``:
@@ -20,6 +22,8 @@ class Step:
 
     acks: list[Delivery] = field(default_factory=list)
     before: list[Row] = field(default_factory=list)
+    first: tuple[str, str] | None = None
+    overtaken: Callable[[], "Step"] | None = None
     send: list[Message] = field(default_factory=list)
     offer: list[tuple[Message, Row]] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -51,6 +55,8 @@ async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
         carried.recorded = await store.record(before)
         if not carried.recorded:
             steps = _not_recorded(steps, carried.again)
+        else:
+            steps = await _first_ones(steps, store, carried.again)
     messages = [
         message for step in steps for message in (*step.send, *(message for message, _ in step.offer))
     ]
@@ -66,10 +72,10 @@ async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
         if worst is not None:
             _undo(step, worst, carried.again)
             continue
+        rows += step.rows
         if step.put_off:
             carried.again += step.acks
             continue
-        rows += step.rows
         rows += [row for result, row in offered if result is not Sent.CONFIRMED]
         acks += step.acks
         step.done()
@@ -99,6 +105,22 @@ def _not_recorded(steps: Sequence[Step], again: list[Delivery]) -> list[Step]:
         if step.before:
             _undo(step, Sent.REFUSED, again)
     return [step for step in steps if not step.before]
+
+
+async def _first_ones(steps: Sequence[Step], store: Store, again: list[Delivery]) -> list[Step]:
+    """The steps without those whose task another router has sent, in their place, a moment earlier."""
+    asked = [step.first[0] for step in steps if step.first is not None]
+    known = await store.known_tasks(asked) if asked else {}
+    found = []
+    for step in steps:
+        task = None if step.first is None else known.get(step.first[0])
+        if step.first is None or (task is not None and task.has(step.first[1])):
+            found.append(step)
+        elif task is not None and step.overtaken is not None:
+            found.append(step.overtaken())
+        else:
+            _undo(step, Sent.REFUSED, again)
+    return found
 
 
 def _undo(step: Step, worst: Sent, again: list[Delivery]) -> None:

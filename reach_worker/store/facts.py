@@ -23,15 +23,19 @@ from reach_worker.ports import (
     Row,
     Standing,
     Started,
+    Unsent,
 )
 
-OfLife = Accepted | Decided | Dispatched | OutcomeSeen | Ended | Parked
+OfLife = Accepted | Decided | Dispatched | Unsent | OutcomeSeen | Ended | Parked
 """Rows that speak of one life of a task."""
 
 
 @dataclass(slots=True)
 class Life:
-    """What is known of one life of a task. ``attempts``: the dispatches that ended other than released."""
+    """What is known of one life of a task. ``attempts``: the dispatches that ended other than released.
+
+    ``dropped``: dispatches with an outcome that nobody acted on. ``sent``: dispatches, each with the one before it.
+    """
 
     task_id: str
     life: int
@@ -42,6 +46,9 @@ class Life:
     end: Ended | None = None
     settled: set[str] = field(default_factory=set)
     attempts: set[str] = field(default_factory=set)
+    dropped: set[str] = field(default_factory=set)
+    sent: dict[str, str] = field(default_factory=dict)
+    unsent: set[str] = field(default_factory=set)
 
     def learn(self, row: OfLife) -> None:
         """Take in a row of this life."""
@@ -49,12 +56,11 @@ class Life:
             case Accepted():
                 self.router = self.router or row.router
             case Dispatched():
-                latest = (row.attempt, row.at, row.dispatch_id)
-                if latest > self.latest:
-                    self.latest, self.holder = latest, row.router
+                self.send(row)
             case OutcomeSeen():
-                if row.standing is Standing.CURRENT:
-                    self.settle(row.dispatch_id, row.outcome)
+                self.see(row.dispatch_id, row.outcome, row.standing)
+            case Unsent():
+                self.unsent.add(row.dispatch_id)
             case Parked():
                 self.parked_at = max(self.parked_at, row.at)
             case Ended():
@@ -63,8 +69,28 @@ class Life:
             case Decided():
                 pass
 
-    def settle(self, dispatch_id: str, outcome: OutcomeClass) -> None:
-        """A current outcome of a dispatch."""
+    def send(self, row: Dispatched) -> None:
+        """A dispatch."""
+        if not self.takes(row):
+            return
+        latest = (row.attempt, row.at, row.dispatch_id)
+        if latest > self.latest:
+            self.latest, self.holder = latest, row.router
+        if row.after is not None:
+            self.sent.setdefault(row.dispatch_id, row.after)
+
+    def takes(self, row: Dispatched) -> bool:
+        """It may be recorded: nothing stands in its place, or that does not matter."""
+        return not row.only_first or not any(
+            after == row.after and sent != row.dispatch_id and sent not in self.unsent
+            for sent, after in self.sent.items()
+        )
+
+    def see(self, dispatch_id: str, outcome: OutcomeClass, standing: Standing) -> None:
+        """An outcome of a dispatch."""
+        if standing is not Standing.CURRENT:
+            self.dropped.add(dispatch_id)
+            return
         self.settled.add(dispatch_id)
         if outcome is not OutcomeClass.RELEASED:
             self.attempts.add(dispatch_id)
@@ -72,6 +98,8 @@ class Life:
     def known(self) -> KnownTask:
         """The same, as the port has it."""
         _, dispatched_at, dispatch_id = self.latest
+        gone = self.unsent | (self.dropped - self.settled)
+        sent = tuple((one, after) for one, after in self.sent.items() if one not in gone)
         if self.end is not None:
             state = self.end.state
         else:
@@ -87,6 +115,8 @@ class Life:
             answer=self.end.answer if self.end else None,
             dispatched_at=dispatched_at,
             outcome_unknown=self.end is not None and self.end.reason is DeadLetterReason.OUTCOME_UNKNOWN,
+            sent=sent,
+            out=frozenset(one for one, _ in sent if one not in self.settled),
         )
 
 

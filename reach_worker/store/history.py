@@ -72,7 +72,8 @@ _PARTS: Final = {
     """,
     "dispatches": """
         SELECT
-            d.dispatch_id, t.task_id, t.life, d.attempt, d.agent_id, d.capability, d.decision_id, d.router, d.at
+            d.dispatch_id, t.task_id, t.life, d.attempt, d.agent_id, d.capability, d.decision_id, d.router, d.at,
+            d.after
         FROM tasks AS t JOIN dispatches AS d ON d.task = t.id WHERE t.task_id = ? ORDER BY d.at, d.id
     """,
     "starts": """

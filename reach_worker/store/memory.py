@@ -99,7 +99,8 @@ class MemoryStore:
             return False
         new, self._known_rows = self.rows[self._known_rows :], len(self.rows)
         for row in new:
-            self._learn(row)
+            if not isinstance(row, Dispatched) or self._takes(row):
+                self._learn(row)
         return True
 
     def _learn(self, row: Row) -> None:
@@ -125,6 +126,10 @@ class MemoryStore:
                 self._manifests[row.agent_id] = max(last, row, key=lambda seen: seen.at)
             case _:
                 pass  # no question is ever asked about it
+
+    def _takes(self, row: Dispatched) -> bool:
+        life = self._lives.get(row.task_id)
+        return life is None or life.life != row.life or life.takes(row)
 
     def _learn_claim(self, row: Claimed | Unclaimed | Accepted) -> None:
         held = self._claims.get(row.task_id)

@@ -17,7 +17,7 @@ from reach_worker.core.duplicates import KnownTask
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.success import TrackRecord
 from reach_worker.errors import OutsideWorld
-from reach_worker.ports import Claimed, Ended, Joined, KnownDispatch
+from reach_worker.ports import Claimed, Ended, Joined, KnownDispatch, Standing
 from reach_worker.store.counts import COUNTS_AND_TIMES, track_of
 from reach_worker.store.database import StoreBusy, connect_to_read, our_errors
 from reach_worker.store.facts import Life, OfLife, completed, learn, with_claim
@@ -36,15 +36,20 @@ SELECT
     t.task_id, max(t.life), t.router, t.attempt, t.dispatched_at, t.dispatch_id, t.holder, t.parked_at,
     e.state, e.reason, e.error, e.at, e.remember_until, e.answer,
     (
-        SELECT json_group_array(json_array(o.dispatch_id, o.outcome)) FROM outcomes AS o
-        WHERE o.task = t.id AND o.standing = 'current'
+        SELECT json_group_array(json_array(o.dispatch_id, o.outcome, o.standing)) FROM outcomes AS o
+        WHERE o.task = t.id
+    ),
+    (
+        SELECT json_group_array(json_array(d.id, d.dispatch_id, d.after)) FROM dispatches AS d
+        WHERE d.task = t.id AND d.after IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
     )
 FROM tasks AS t
 LEFT JOIN ends AS e ON e.task = t.id AND e.at = t.ended_at AND e.state = t.ended
 WHERE t.task_id IN (SELECT value FROM json_each(?1))
 GROUP BY t.task_id
 UNION ALL
-SELECT task_id, life, router, at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT task_id, life, router, at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM claims WHERE task_id IN (SELECT value FROM json_each(?1))
 """
 """Tasks, and then the claims; those have no outcomes."""
@@ -184,10 +189,11 @@ def _json(ids: Sequence[str]) -> tuple[object, ...]:
 
 
 def _life(row: Sequence[Any]) -> Life:
-    task_id, life, router, attempt, at, dispatch_id, holder, parked_at, *end, outcomes = row
+    task_id, life, router, attempt, at, dispatch_id, holder, parked_at, *end, outcomes, sent = row
     found = Life(task_id, life, router, (attempt, at, dispatch_id or ""), holder, parked_at)
     if end[0] is not None:
         found.end = ended((task_id, life, *end))
-    for settled, outcome in orjson.loads(outcomes):
-        found.settle(settled, OutcomeClass(outcome))
+    for settled, outcome, standing in orjson.loads(outcomes):
+        found.see(settled, OutcomeClass(outcome), Standing(standing))
+    found.sent = {dispatch_id: after for _, dispatch_id, after in sorted(orjson.loads(sent))}
     return found

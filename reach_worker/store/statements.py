@@ -26,6 +26,7 @@ from reach_worker.ports import (
     Row,
     Started,
     Unclaimed,
+    Unsent,
 )
 from reach_worker.store.row_lines import to_json
 
@@ -75,15 +76,41 @@ DISPATCH = Statement(
     INSERT INTO tasks (
         task_id, life, flow_id, capability, first_seen, dispatch_id, attempt, dispatched_at, holder
     )
-    VALUES (?1, ?2, ?1, ?3, ?4, ?5, ?6, ?4, ?7)
+    SELECT ?1, ?2, ?1, ?3, ?4, ?5, ?6, ?4, ?7 WHERE NOT ?8 OR NOT EXISTS (
+        SELECT 1 FROM tasks AS t JOIN dispatches AS d ON d.task = t.id
+        WHERE t.task_id = ?1 AND t.life = ?2 AND d.after = ?9 AND d.dispatch_id <> ?5
+            AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
+    )
     ON CONFLICT (task_id, life) DO UPDATE SET
         dispatch_id = excluded.dispatch_id, attempt = excluded.attempt,
         dispatched_at = excluded.dispatched_at, holder = excluded.holder
     WHERE (excluded.attempt, excluded.dispatched_at, excluded.dispatch_id)
         > (attempt, dispatched_at, ifnull(dispatch_id, ''))
     """,
-    attrgetter("task_id", "life", "capability", "at", "dispatch_id", "attempt", "router"),
+    attrgetter(
+        "task_id", "life", "capability", "at", "dispatch_id", "attempt", "router", "only_first", "after"
+    ),
 )
+
+SEND = Statement(
+    """
+    INSERT INTO dispatches (task, dispatch_id, attempt, agent_id, capability, decision_id, router, at, after)
+    SELECT t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM tasks AS t
+    WHERE t.task_id = ?1 AND t.life = ?2 AND (
+        NOT ?11 OR NOT EXISTS (
+            SELECT 1 FROM dispatches AS d
+            WHERE d.task = t.id AND d.after = ?10 AND d.dispatch_id <> ?3
+                AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
+        )
+    )
+    ON CONFLICT DO NOTHING
+    """,
+    attrgetter(
+        "task_id", "life", "dispatch_id", "attempt", "agent_id", "capability", "decision_id", "router", "at",
+        "after", "only_first",
+    ),
+)  # fmt: skip
+"""Not where it has to be the first in its place, and is not."""
 
 PARK = Statement(
     """
@@ -197,12 +224,8 @@ STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
         Claimed: (CLAIM,),
         Accepted: (ACCEPT, SETTLE_CLAIM),
         Decided: (ENSURE, DECIDE),
-        Dispatched: (
-            DISPATCH,
-            insert_of_task(
-                "dispatches", "dispatch_id", "attempt", "agent_id", "capability", "decision_id", "router", "at"
-            ),
-        ),
+        Unsent: (insert("unsent", "dispatch_id"),),
+        Dispatched: (DISPATCH, SEND),
         Started: (insert("starts", "dispatch_id", "at"),),
         OutcomeSeen: (
             ENSURE,

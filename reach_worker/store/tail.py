@@ -21,7 +21,7 @@ _NEW: Final[Mapping[str, tuple[str, Callable[[Sequence[Any]], News]]]] = {
         """
         SELECT
             d.id, d.dispatch_id, t.task_id, t.life, d.attempt, d.agent_id, d.capability, d.decision_id, d.router,
-            d.at
+            d.at, d.after
         FROM dispatches AS d JOIN tasks AS t ON t.id = d.task WHERE d.id > ? ORDER BY d.id LIMIT ?
         """,
         lambda row: Dispatched(*row),

@@ -71,8 +71,8 @@ def test_published_again_after_its_end(
         # of this life, nothing out
         (copy(), known(), Fresh(0)),
         (copy(), known(TaskState.UNMATCHED), Fresh(0)),
-        (copy(attempts=attempts(2)), known(attempts_ended=2), Fresh(0)),
-        (copy(attempts=attempts(3)), known(attempts_ended=2), Fresh(0)),
+        (copy(attempts=attempts(2)), known(sent=(("d1", ""), ("d2", "d1"))), Fresh(0)),
+        (copy(attempts=attempts(3)), known(sent=(("d1", ""), ("d2", "d1"))), Fresh(0)),
         # a replay
         (copy(life=1), known(TaskState.DEAD_LETTER), Fresh(1)),
         (copy(life=1), known(dispatch_id="d1"), Fresh(1)),
@@ -83,14 +83,26 @@ def test_published_again_after_its_end(
         (copy(), known(TaskState.DEAD_LETTER), StaleCopy("it has ended: dead_letter")),
         (copy(), known(TaskState.CANCELLED), StaleCopy("it has ended: cancelled")),
         # it has gone on
-        (copy(), known(dispatch_id="d1"), StaleCopy("dispatch d1 of it is out")),
-        (copy(attempts=attempts(1)), known(dispatch_id="d2"), StaleCopy("dispatch d2 of it is out")),
-        (copy(), known(attempts_ended=1), StaleCopy("1 attempts have ended, this copy knows 0")),
+        (copy(), known(sent=(("d1", ""),)), StaleCopy("it went on with dispatch d1")),
         (
             copy(attempts=attempts(1)),
-            known(attempts_ended=2),
-            StaleCopy("2 attempts have ended, this copy knows 1"),
+            known(sent=(("d1", ""), ("d2", "d1"))),
+            StaleCopy("it went on with dispatch d2"),
         ),
+        (
+            copy(released=("d1",)),
+            known(sent=(("d1", ""), ("d2", "d1"))),
+            StaleCopy("it went on with dispatch d2"),
+        ),
+        # it forked: the branch that was recorded first counts
+        (
+            copy(attempts=attempts(1)),
+            known(sent=(("x", ""), ("d1", ""))),
+            StaleCopy("it went on with dispatch x"),
+        ),
+        (copy(attempts=attempts(1)), known(sent=(("d1", ""), ("x", ""))), Fresh(0)),
+        # what is not recorded gives no reason to let anything go
+        (copy(attempts=attempts(1)), known(sent=(("x", "y"),)), Fresh(0)),
     ],
 )
 def test_a_copy_from_our_own_queues(
@@ -102,7 +114,7 @@ def test_a_copy_from_our_own_queues(
 @pytest.mark.parametrize("envelope", [copy(attempts=attempts(1)), copy(released=("d1",))])
 def test_a_store_that_is_behind_does_not_lose_the_only_copy(envelope: Envelope) -> None:
     """The outcome of d1 could not be recorded; what came back knows of it, so nothing is out."""
-    assert standing_of_returned(envelope, known(dispatch_id="d1", attempts_ended=0)) == Fresh(0)
+    assert standing_of_returned(envelope, known(dispatch_id="d1", sent=(("d1", ""),))) == Fresh(0)
 
 
 KNOWN = st.builds(
@@ -140,44 +152,74 @@ AGAIN = "the task was routed again since"
 
 
 @pytest.mark.parametrize(
-    ("envelope", "task", "recorded", "why"),
+    ("envelope", "task", "why"),
     [
         # nothing is known, or only of earlier lives: the outcome is all there is
-        (copy(), None, False, None),
-        (copy(), None, True, None),
-        (copy(life=1), known(TaskState.DEAD_LETTER), False, None),
-        # it is the one that is out
-        (copy(), known(dispatch_id="d1"), True, None),
-        (copy(), known(dispatch_id="d1"), False, None),
-        # sent just before a crash, and never recorded
-        (copy(), known(), False, None),
-        (copy(attempts=attempts(2)), known(attempts_ended=2), False, None),
-        (copy(attempts=attempts(2)), known(attempts_ended=1), False, None),
-        # another one is out, or this one has ended
-        (copy(), known(dispatch_id="d2"), True, AGAIN),
-        (copy(), known(dispatch_id="d2"), False, AGAIN),
-        (copy(), known(), True, AGAIN),
-        (copy(attempts=attempts(1)), known(attempts_ended=2), False, AGAIN),
+        (copy(), None, None),
+        (copy(life=1), known(TaskState.DEAD_LETTER), None),
+        # it is the one that is out, or one that was sent just before a crash and never recorded
+        (copy(), known(sent=(("d1", ""),)), None),
+        (copy(), known(), None),
+        (copy(attempts=attempts(2)), known(sent=(("d1", ""), ("d2", "d1"))), None),
+        # another one was sent in its place, or after it
+        (copy(), known(sent=(("x", ""), ("d9", ""))), AGAIN),
+        (copy(), known(sent=(("x", ""),)), AGAIN),
+        (copy(), known(sent=(("d9", ""), ("x", ""))), None),
+        (copy(), known(sent=(("d9", ""), ("x", "d9"))), AGAIN),
         # the task is elsewhere
-        (copy(), known(life=1), True, "the task began anew since"),
-        (copy(), known(TaskState.SUCCEEDED), True, "the task has ended: succeeded"),
-        (copy(), known(TaskState.DEAD_LETTER), False, "the task has ended: dead_letter"),
-        (copy(), known(TaskState.UNMATCHED), True, "the task has ended: unmatched"),
+        (copy(), known(life=1), "the task began anew since"),
+        (copy(), known(TaskState.SUCCEEDED), "the task has ended: succeeded"),
+        (copy(), known(TaskState.DEAD_LETTER), "the task has ended: dead_letter"),
+        (copy(), known(TaskState.UNMATCHED), "the task has ended: unmatched"),
     ],
 )
 def test_an_outcome_counts_for_the_dispatch_that_is_out(
-    envelope: Envelope, task: KnownTask | None, recorded: bool, why: str | None
+    envelope: Envelope, task: KnownTask | None, why: str | None
 ) -> None:
-    assert why_not_current(envelope, "d1", task, recorded=recorded) == why
+    dispatch_id = "d9" if not envelope.attempts else "d3"
+    given = task
+    if task is not None and task.sent == (("d1", ""),):
+        dispatch_id = "d1"
+    assert why_not_current(envelope, dispatch_id, given) == why
 
 
-@given(KNOWN, st.integers(0, 3), st.booleans())
-def test_of_two_recorded_dispatches_at_most_one_is_current(
-    task: KnownTask, life: int, recorded: bool
+@st.composite
+def forks(draw: st.DrawFn) -> list[tuple[str, str]]:
+    """Dispatches, each after another one or none, in the order in which they were recorded."""
+    count = draw(st.integers(1, 8))
+    made = [
+        (f"d{n}", "" if n == 0 else draw(st.sampled_from(["", *(f"d{m}" for m in range(n))])))
+        for n in range(count)
+    ]
+    return draw(st.permutations(made))
+
+
+@given(forks())
+def test_of_a_fork_one_branch_always_goes_on(sent: list[tuple[str, str]]) -> None:
+    """Somewhere there is a dispatch whose outcome counts and whose copy goes on: else the task would be lost."""
+    before = dict(sent)
+    task = known(sent=tuple(sent))
+    going_on = [
+        dispatch_id
+        for dispatch_id, after in sent
+        if why_not_current(copy(released=(after,) if after else ()), dispatch_id, task) is None
+        and standing_of_returned(copy(released=(dispatch_id,)), task) == Fresh(0)
+    ]
+    counted, at = [], ""
+    while (first := task.next_after(at)) is not None:
+        counted.append(first)
+        at = first
+    assert counted[-1] in going_on
+    for dispatch_id in going_on:
+        assert all(dispatch_id == task.next_after(before[dispatch_id]) for _ in "1")
+
+
+@given(forks(), st.data())
+def test_what_is_recorded_later_never_changes_what_counts(
+    sent: list[tuple[str, str]], data: st.DataObject
 ) -> None:
-    envelope = copy(life=life)
-    current = [d for d in ("d1", "d2") if why_not_current(envelope, d, task, recorded=True) is None]
-
-    assert task.life < life or current in ([], [task.dispatch_id])
-    if task.life == life and task.state in ENDED:
-        assert why_not_current(envelope, "d1", task, recorded=recorded) is not None
+    cut = data.draw(st.integers(1, len(sent)))
+    early, late = known(sent=tuple(sent[:cut])), known(sent=tuple(sent))
+    for dispatch_id, after in sent[:cut]:
+        assert early.next_after(after) == late.next_after(after)
+        assert early.rival_of(dispatch_id) == late.rival_of(dispatch_id)

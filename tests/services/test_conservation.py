@@ -118,12 +118,12 @@ class AgentKilled:
 
 @dataclass(frozen=True)
 class StoreAway:
-    """The store goes, or comes back. Two routers know of each other's work by the store alone: there it stays."""
+    """The store goes, or comes back."""
 
     away: bool
 
     async def happen(self, play: "Play") -> None:
-        play.stage.store.away = self.away and len(play.stage.routers) == 1
+        play.stage.store.away = self.away
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,11 @@ class Play:
 
     def check(self) -> None:
         stage = self.stage
-        blind = StoreAway(away=True) in self.events and any(isinstance(e, RouterKilled) for e in self.events)
+        away, killed = (
+            StoreAway(away=True) in self.events,
+            any(isinstance(e, RouterKilled) for e in self.events),
+        )
+        blind = away and (killed or len(stage.routers) > 1)  # what others did is known by the store alone
         parked = Counter(d.headers["x-reach-task"] for d in stage.broker.messages(stage.names.unmatched))
         for task_id in self.published:
             ends = stage.ends(task_id)
@@ -241,6 +245,9 @@ BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
 @example(events=[SessionLost(BEFORE, 0), ONE, ONE])
+@example(events=[StoreAway(away=True), EFFECTS, RouterKilled(Moment.BEFORE_ACK, 1), Turn(35.0)])
+@example(events=[RouterKilled(BEFORE, 0), StoreAway(away=True), EFFECTS, OTHER, Turn(0.5)])
+@example(events=[StoreAway(away=True), EFFECTS, SessionLost(None, 0), SessionLost(None, 0)])
 @example(events=[EFFECTS, LIMITED, Turn(0.5), SessionLost(BEFORE, 0)])
 @example(events=[EFFECTS, Mishap(0, Fate.LOST, 0), DONE_TWICE])
 @example(events=[EFFECTS, RouterKilled(AFTER, 0), RELEASED, Turn(12.0), SessionLost(BEFORE, 0)])

@@ -42,11 +42,13 @@ class Admission:
         self._dispatcher = dispatcher
         self._store = store
         self._claims = Claims(desk, store)
+        self._displaced: list[Step] = []
 
     def begin_turn(self) -> list[Step]:
-        """What is to be recorded of our claims."""
-        rows = self._claims.rows()
-        return [Step(rows=rows)] if rows else []
+        """What is to be recorded of our claims, and the copies that another one has displaced."""
+        rows, displaced = self._claims.rows(), self._displaced
+        self._displaced = []
+        return [*displaced, *([Step(rows=rows)] if rows else [])]
 
     async def published(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Messages from the public queue."""
@@ -172,25 +174,33 @@ class Admission:
             return self._refuse(delivery, read, taken=False)
         envelope = read.envelope
         hands = self._desk.hands
-        self._dispatcher.forget_settled(envelope, known.get(envelope.task_id))
+        standing = standing_of_returned(envelope, known.get(envelope.task_id))
+        goes_on = not isinstance(standing, StaleCopy)
+        self._dispatcher.forget_settled(envelope, known.get(envelope.task_id), goes_on=goes_on)
         flight = hands.of_task(envelope.task_id)
         if flight is not None:
             again = self._dispatcher.sent_before(flight, read.envelope, delivery)
             if again is not None:
                 return again
         if envelope.task_id in hands.waiting or flight is not None:
-            return self._let_go(delivery, envelope.task_id, "it is in hand already")
+            return self._second_copy(delivery, envelope, known.get(envelope.task_id), goes_on=goes_on)
         recalled = hands.recall(delivery, envelope.task_id)
         if recalled is not None:
             return self._binder.place(recalled.admitted, delivery, rows=recalled.rows)
         if hands.closing.get(envelope.task_id, -1) >= envelope.life:
             return self._let_go(delivery, envelope.task_id, "it ends in this very turn")
-        standing = standing_of_returned(envelope, known.get(envelope.task_id))
-        if isinstance(standing, StaleCopy):
-            in_doubt = self._dispatcher.in_doubt(envelope, delivery, known.get(envelope.task_id))
-            return in_doubt or self._let_go(delivery, envelope.task_id, standing.why)
-        if isinstance(standing, InHand) and envelope.task_id not in granted:
-            return Step([delivery], put_off=True)
+        match standing:
+            case StaleCopy(why):
+                task = known.get(envelope.task_id)
+                in_doubt = self._dispatcher.in_doubt(envelope, delivery, task, copy=True)
+                return in_doubt or self._let_go(delivery, envelope.task_id, why)
+            case InHand() if envelope.task_id not in granted:
+                return Step([delivery], put_off=True)
+        return self._go_on(delivery, read, from_lane=from_lane)
+
+    def _go_on(self, delivery: Delivery, read: Admitted, *, from_lane: bool) -> Step | None:
+        """A task goes on from where it was, if it is time."""
+        envelope = read.envelope
         now_us = self._desk.clock.utc_us()
         if envelope.not_before > now_us:
             delay_s = (envelope.not_before - now_us) / MICROSECONDS
@@ -199,6 +209,29 @@ class Admission:
             )
         read = replace(read, envelope=replace(envelope, not_before=0))
         return self._begin(delivery, read, from_lane=from_lane)
+
+    def _second_copy(
+        self, delivery: Delivery, envelope: Envelope, known: KnownTask | None, *, goes_on: bool
+    ) -> Step:
+        """We hold a copy of that task already, or have sent it: this one is the same again, or on another branch.
+
+        Of two branches the one that waits here goes, if by the store it does not count. Where the store does not
+        know, both stay, and the one that came is looked at again a little later.
+        """
+        hands = self._desk.hands
+        waiting, flight = hands.waiting.get(envelope.task_id), hands.of_task(envelope.task_id)
+        tips = {
+            waiting.admitted.envelope.tip if waiting is not None else None,
+            flight.dispatch.envelope.tip if flight is not None else None,
+        }
+        if not goes_on or envelope.tip in tips:
+            return self._let_go(delivery, envelope.task_id, "it is in hand already")
+        if waiting is not None and isinstance(
+            standing_of_returned(waiting.admitted.envelope, known), StaleCopy
+        ):
+            hands.take(envelope.task_id)
+            self._displaced.append(Step([waiting.delivery], rows=list(waiting.rows)))
+        return Step([delivery], put_off=True)
 
     def _begin(self, delivery: Delivery, read: Admitted, *, from_lane: bool = False) -> Step | None:
         self._desk.counts.admitted += 1

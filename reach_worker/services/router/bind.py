@@ -12,7 +12,7 @@ from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.routing import Chosen, Decision, PayloadRefused, Unmatched, Wait, plan
-from reach_worker.ports import Parked, Row
+from reach_worker.ports import Parked, Row, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
@@ -49,7 +49,8 @@ class Binder:
             )
         ask = ask_of(admitted, self._desk.tags)
         decision = self._plan(ask, admitted.envelope, now)
-        waiting = Waiting(admitted, ask, delivery, now, "", rows)
+        unsent = any(isinstance(row, Unsent) for row in rows)
+        waiting = Waiting(admitted, ask, delivery, now, "", rows, unsent)
         match decision.choice:
             case Chosen() if self.closed:
                 waiting.reason = "the router stops"

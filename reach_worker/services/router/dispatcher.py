@@ -11,7 +11,7 @@ from reach_worker.core.record import DecisionRecord
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
-from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing
+from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
@@ -41,19 +41,22 @@ class Dispatcher:
             )
         if not flight.uncertain or flight.admitted is None:
             return None
+        if envelope.tip != flight.dispatch.envelope.tip:
+            return None
         waiting = Waiting(flight.admitted, ask_of(flight.admitted, self._desk.tags), delivery, 0.0, "")
         return self._send(waiting, flight)
 
-    def forget_settled(self, envelope: Envelope, known: KnownTask | None) -> None:
+    def forget_settled(self, envelope: Envelope, known: KnownTask | None, *, goes_on: bool = True) -> None:
         """Give up what we believe to be out, if another router has settled it, or has done the task itself.
 
-        ``envelope``: of a later copy of the task, or of a later dispatch.
+        ``envelope``: of a later copy of the task, or of a later dispatch. ``goes_on``: it is not one that is let go.
         """
         flight = self._desk.hands.of_task(envelope.task_id)
         if flight is None:
             return
         knows = envelope.knows_end_of(flight.dispatch.dispatch_id)
-        if knows or _went_elsewhere(envelope, flight) or self._overtaken(flight, known):
+        elsewhere = goes_on and _went_elsewhere(envelope, flight)
+        if knows or elsewhere or self._overtaken(flight, known):
             self.release(flight.dispatch)
 
     def _overtaken(self, flight: InFlight, known: KnownTask | None) -> bool:
@@ -70,16 +73,20 @@ class Dispatcher:
             return known.state is not TaskState.UNDER_WAY
         return not ours.envelope.knows_end_of(known.dispatch_id)
 
-    def in_doubt(self, envelope: Envelope, delivery: Delivery, known: KnownTask | None) -> Step | None:
+    def in_doubt(
+        self, envelope: Envelope, delivery: Delivery, known: KnownTask | None, *, copy: bool = False
+    ) -> Step | None:
         """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
 
         With side effects it was recorded before it was sent, so it may never have gone out. Only the router that
         recorded it can tell: its word is waited for while that router lives, as long as it would wait for its
-        agent; else a person has to look. ``None``: there is no such doubt.
+        agent; else a person has to look. ``copy``: the message is one of our own that waited somewhere, so it matters
+        also if it comes for the first time. ``None``: there is no such doubt.
         """
-        if known is None or known.state is not TaskState.UNDER_WAY or known.dispatch_id is None:
+        if known is None or known.state is not TaskState.UNDER_WAY or known.life != envelope.life:
             return None
-        if known.life != envelope.life or not (delivery.redelivered and envelope.side_effects):
+        out = known.next_after(envelope.tip) in known.out if copy else known.dispatch_id is not None
+        if not (out and envelope.side_effects and (copy or delivery.redelivered)):
             return None
         word_may_come = self._desk.clock.utc_us() < known.dispatched_at + self._longest_us(
             envelope.capability
@@ -124,7 +131,7 @@ class Dispatcher:
             desk.accepted(envelope),
             *waiting.rows,
             self.decided(dispatch.decision_id, envelope, decision, at=now_us, shadow=shadow),
-            self._dispatched(dispatch),
+            dispatched_row(dispatch, only_first=envelope.side_effects),
         ]
         return self._send(waiting, flight)
 
@@ -138,11 +145,22 @@ class Dispatcher:
         )
         if dispatch.envelope.side_effects:
             step.before = flight.rows
+            step.first = (dispatch.envelope.task_id, dispatch.dispatch_id)
+            step.overtaken = lambda: self._overtaken_by_another(waiting, flight)
         else:
             step.rows = flight.rows
         step.undo = lambda worst: self._unsent(waiting, flight, worst)
         step.done = lambda: self._sent(flight)
         return step
+
+    def _overtaken_by_another(self, waiting: Waiting, flight: InFlight) -> Step:
+        """A dispatch stands in the store in the place of ours, which was therefore not recorded, and not sent.
+
+        The message is handled again, now that this is known: it may be a copy to let go, or a person has to look.
+        """
+        self.release(flight.dispatch)
+        self._not_paced(flight.dispatch.agent_id)
+        return Step([waiting.delivery], put_off=True)
 
     def _sent(self, flight: InFlight) -> None:
         flight.uncertain = False
@@ -166,7 +184,7 @@ class Dispatcher:
             self.missing_queues.add(self._desk.names.agent(dispatch.agent_id))
         waiting.reason = f"the broker did not take it for {dispatch.agent_id}: {worst.value}"
         if dispatch.envelope.side_effects:
-            waiting.rows = [self._never_sent(dispatch, waiting.reason)]
+            waiting.rows = self._never_sent(dispatch, waiting.reason)
             waiting.unsent = True
         self._desk.hands.wait(waiting, first=True)
 
@@ -249,9 +267,10 @@ class Dispatcher:
             decision=DecisionRecord(decision, shadow),
         )
 
-    def _never_sent(self, dispatch: Dispatch, why: str) -> Row:
+    def _never_sent(self, dispatch: Dispatch, why: str) -> list[Row]:
         """The end of a dispatch that was recorded first and then not sent."""
-        return OutcomeSeen(
+        envelope = dispatch.envelope
+        outcome = OutcomeSeen(
             dispatch_id=dispatch.dispatch_id,
             task_id=dispatch.envelope.task_id,
             life=dispatch.envelope.life,
@@ -265,20 +284,25 @@ class Dispatcher:
             duration_ms=None,
             standing=Standing.CURRENT,
         )
+        return [outcome, Unsent(dispatch.dispatch_id, envelope.task_id, envelope.life)]
 
-    def _dispatched(self, dispatch: Dispatch) -> Row:
-        envelope = dispatch.envelope
-        return Dispatched(
-            dispatch_id=dispatch.dispatch_id,
-            task_id=envelope.task_id,
-            life=envelope.life,
-            attempt=envelope.next_attempt,
-            agent_id=dispatch.agent_id,
-            capability=envelope.capability,
-            decision_id=dispatch.decision_id,
-            router=dispatch.owner,
-            at=dispatch.dispatched_at,
-        )
+
+def dispatched_row(dispatch: Dispatch, *, only_first: bool = False) -> Row:
+    """The row that says that a task was sent to an agent; ``only_first``: that it will be, if nobody else has sent it."""
+    envelope = dispatch.envelope
+    return Dispatched(
+        dispatch_id=dispatch.dispatch_id,
+        task_id=envelope.task_id,
+        life=envelope.life,
+        attempt=envelope.next_attempt,
+        agent_id=dispatch.agent_id,
+        capability=envelope.capability,
+        decision_id=dispatch.decision_id,
+        router=dispatch.owner,
+        at=dispatch.dispatched_at,
+        after=envelope.tip,
+        only_first=only_first,
+    )
 
 
 def _went_elsewhere(envelope: Envelope, flight: InFlight) -> bool:

@@ -38,8 +38,8 @@ from reach_worker.ports import KnownDispatch, OutcomeSeen, Row, Sent, Standing, 
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk
-from reach_worker.services.router.dispatcher import Dispatcher
-from reach_worker.services.router.hands import InFlight
+from reach_worker.services.router.dispatcher import Dispatcher, dispatched_row
+from reach_worker.services.router.hands import InFlight, Waiting
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.messages import dead_letter_message, retry_message
 from reach_worker.services.router.told import Told, found_out
@@ -212,12 +212,16 @@ class Settlement:
             return "it is settled in this very turn"
         if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
             return "it was settled before"
-        if (
+        why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
+        if why is not None:
+            return why
+        in_hand = (
             task_id in hands.waiting
             or hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
-        ):
+        )
+        if in_hand and known is None:
             return "the task was routed again since"
-        return why_not_current(dispatch.envelope, dispatch.dispatch_id, task, recorded=known is not None)
+        return None
 
     def _stale(self, told: Told, why: str) -> Step:
         self._desk.counts.stale_outcomes += 1
@@ -246,7 +250,7 @@ class Settlement:
         self._desk.hands.land(dispatch.dispatch_id)
         self._desk.hands.settling.add(dispatch.dispatch_id)
         rows: list[Row] = [
-            *(flight.rows if flight is not None else []),
+            *self._unrecorded(dispatch, flight, known),
             self._seen(dispatch, outcome, Standing.CURRENT),
             *self._judge.judge(dispatch, outcome),
         ]
@@ -258,12 +262,31 @@ class Settlement:
             policy=self._desk.policies.retry,
             draw=self._desk.clock.draw(),
         )
+        superseded = self._superseded(dispatch)
         effect = self._effect(step, told, flight, attempt, rows)
         if effect is not None:
+            effect.acks += [waiting.delivery for waiting in superseded]
+            effect.rows += [row for waiting in superseded for row in waiting.rows]
             effect.done = self._after(effect.done, dispatch.dispatch_id)
             if told.delivery is None and flight is not None and lease is not None:
                 effect.undo = self._back_in_flight(flight, lease)
         return effect
+
+    def _unrecorded(
+        self, dispatch: Dispatch, flight: InFlight | None, known: KnownDispatch | None
+    ) -> list[Row]:
+        """The row of the dispatch itself where it is not in the store: its router died just after it had sent it."""
+        if flight is not None:
+            return flight.rows
+        return [] if known is not None else [self._desk.accepted(dispatch.envelope), dispatched_row(dispatch)]
+
+    def _superseded(self, dispatch: Dispatch) -> list[Waiting]:
+        """What we hold of the task otherwise: by what is recorded it is this dispatch that counts."""
+        hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        other = hands.of_task(task_id)
+        if other is not None:
+            self._dispatcher.release(other.dispatch)
+        return [hands.take(task_id)] if task_id in hands.waiting else []
 
     def _as_known(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Outcome:
         """The outcome, by what is known of the start.
