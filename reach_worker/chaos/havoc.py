@@ -21,6 +21,7 @@ from reach_worker.ports import Clock
 Say = Callable[[str], None]
 STUTTER_S: Final = 0.25
 PASSWORD: Final = "guest"  # noqa: S105 - of a node on loopback, and for this run only
+WRITTEN_S: Final = 6.0
 MISSING_S: Final = 40.0
 LOOK_S: Final = 0.5
 NO_ROOM: Final = 4096
@@ -59,6 +60,8 @@ class Havoc:
             except OutsideWorld as error:
                 note, done = str(error), False
             to_us = self._clock.utc_us()
+            if fault.kind in _NOWHERE_TO_WRITE:
+                await self._clock.sleep(WRITTEN_S)
         window = Window(fault.kind.value, fault.target, from_us, to_us, done, note)
         self.windows.append(window)
         lasted = (to_us - from_us) / 1e6
@@ -69,7 +72,8 @@ class Havoc:
     async def _held(self, fault: Fault) -> AsyncIterator[None]:
         """What may not happen at the same time waits for its turn. Taken in one order, so that nobody waits for ever.
 
-        A router does not go while the store is away: what it could not write then, it has nowhere else.
+        A router does not go while it can write nowhere, nor in the seconds after that in which it writes it all down:
+        that is the only record of what was done meanwhile.
         """
         names = [fault.target] if fault.target in self._crew.members else []
         if fault.kind in _ROUTERS_GO or fault.target == STORE:
@@ -241,6 +245,7 @@ class Havoc:
     }
 
 
+_NOWHERE_TO_WRITE: Final = frozenset({FaultKind.STORE_AWAY, FaultKind.DISK_FULL})
 _ROUTERS_GO: Final = frozenset({FaultKind.ROUTER_KILL, FaultKind.ROUTER_STOP})
 
 
