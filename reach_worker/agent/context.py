@@ -26,7 +26,8 @@ class Context:
     """One attempt, as its handler sees it.
 
     ``cancelled`` is set when the attempt should stop (time is up, the caller took it back, the worker stops);
-    a plain function that runs long looks at it now and then. ``attempt`` counts from 1.
+    a plain function that runs long looks at it now and then. ``attempt`` counts from 1; ``dispatch_id`` names this
+    sending of the task, and is the same if the broker delivers it again.
     """
 
     task_id: str
@@ -38,6 +39,7 @@ class Context:
     session_id: str | None
     timeout_s: float
     log: FlowLogger
+    dispatch_id: str = ""
     cancelled: threading.Event = field(default_factory=threading.Event)
     _monotonic: Callable[[], float] = lambda: 0.0
     _ends_at: float = 0.0
@@ -64,6 +66,7 @@ def context_of(dispatch: Dispatch, task: Task, monotonic: Callable[[], float]) -
         session_id=task.session_id,
         timeout_s=timeout_s,
         log=log,
+        dispatch_id=dispatch.dispatch_id,
         _monotonic=monotonic,
         _ends_at=monotonic() + timeout_s,
     )

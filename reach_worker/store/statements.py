@@ -163,7 +163,15 @@ def insert(table: str, *columns: str) -> Statement:
     """Add the row, whose attributes are named as the columns, unless it is there."""
     marks = ", ".join("?" * len(columns))
     sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our names
-    return Statement(sql, attrgetter(*columns))
+    return Statement(sql, _attributes(columns))
+
+
+def _attributes(columns: Sequence[str]) -> Callable[[Any], tuple[object, ...]]:
+    """The row's attributes, as a tuple; of a single one ``attrgetter`` would give the value itself."""
+    if len(columns) > 1:
+        return attrgetter(*columns)
+    (column,) = columns
+    return lambda row: (getattr(row, column),)
 
 
 def insert_of_task(table: str, *columns: str) -> Statement:

@@ -10,9 +10,9 @@ from reach_worker.bus.topology import Topology, resting
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.ports import Sent
+from reach_worker.testing.tcp_proxy import Direction, TcpProxy
 from tests.bus.bench import arrivals, bodies, to, until_session
 from tests.bus.conftest import MakeBus
-from tests.bus.tcp_proxy import Direction, TcpProxy
 from tests.bus.until import until
 from tests.bus.wire import Wire
 

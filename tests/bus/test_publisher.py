@@ -8,9 +8,9 @@ from yarl import URL
 from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.core.message import Message
 from reach_worker.ports import Sent
+from reach_worker.testing.tcp_proxy import TcpProxy
 from tests.bus.bench import to, until_session
 from tests.bus.conftest import MakeBus
-from tests.bus.tcp_proxy import TcpProxy
 from tests.bus.until import LIMIT_S
 from tests.bus.wire import Wire
 

@@ -23,10 +23,10 @@ from reach_worker.bus.topology import Topology, resting
 from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable, WrongCredentials
 from reach_worker.ports import Sent
+from reach_worker.testing.tcp_proxy import Direction, TcpProxy
 from tests.bus.bench import arrivals, bodies, to, until_session
 from tests.bus.conftest import MakeBus
 from tests.bus.private_node import Node
-from tests.bus.tcp_proxy import Direction, TcpProxy
 from tests.bus.until import LIMIT_S, until
 from tests.bus.wire import Wire
 

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, suppress
 
 import pytest
 
-from tests.bus.tcp_proxy import Direction, TcpProxy
+from reach_worker.testing.tcp_proxy import Direction, TcpProxy
 
 LIMIT_S = 10.0
 

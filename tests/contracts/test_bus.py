@@ -18,7 +18,7 @@ from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable
 from reach_worker.ports import ConsumingBus, Sent
 from reach_worker.testing import MemoryBroker, MemoryBus, SteppedClock
-from tests.bus.tcp_proxy import TcpProxy
+from reach_worker.testing.tcp_proxy import TcpProxy
 from tests.bus.until import LIMIT_S, until
 from tests.bus.wire import Wire, shared_broker
 

@@ -19,8 +19,8 @@ from pika.exceptions import ChannelClosedByBroker
 from yarl import URL
 
 from reach_worker.core.names import Names
+from reach_worker.testing.tcp_proxy import proxy_beside
 from tests.bus.private_node import Node
-from tests.bus.tcp_proxy import proxy_beside
 from tests.system.caller import Caller
 from tests.system.conftest import fresh_processes, open_channel
 from tests.system.crew import CREW, ONLY

@@ -92,6 +92,17 @@ def test_run_is_the_demo_and_keeps_its_status(checkout: Path) -> None:
     assert done.returncode == 9
 
 
+def test_chaos_has_a_broker_of_its_own_and_keeps_the_status(checkout: Path) -> None:
+    tool(
+        checkout / ".venv" / "bin" / "python",
+        'echo "asked: $* on ${REACH_AMQP_URL:-a broker of its own}"',
+        "exit 1",
+    )
+    done = call(checkout / "scripts" / "chaos", "--short", "--seed", "7")
+    assert asked(done.stdout) == ["-m reach_worker.chaos --short --seed 7 on a broker of its own"]
+    assert done.returncode == 1
+
+
 def test_setup_without_python_says_what_is_missing(checkout: Path) -> None:
     shutil.copy(ROOT / "scripts" / "setup", checkout / "scripts" / "setup")
     shutil.rmtree(checkout / ".venv")

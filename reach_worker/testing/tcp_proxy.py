@@ -97,7 +97,7 @@ class TcpProxy:
         """Listen again, on the same port."""
         if self._listener is None:
             self._listener = socket.create_server((_HOST, self.url_port), backlog=128)
-            self._listener.setblocking(False)
+            self._listener.setblocking(False)  # noqa: FBT003 - the library's signature
             self.url_port = self._listener.getsockname()[1]
             asyncio.get_running_loop().add_reader(self._listener, self._take, self._listener)
 
@@ -136,7 +136,7 @@ class TcpProxy:
         """One connection. If both sides end it in order, so do we; in any other case both see a reset."""
         with client, socket.socket() as target:
             for side in (client, target):
-                side.setblocking(False)
+                side.setblocking(False)  # noqa: FBT003 - the library's signature
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             try:
                 await self._dialling.wait()
