@@ -46,6 +46,8 @@ from reach_worker.store.sqlite_store import SqliteStore
 log = logging.getLogger(__name__)
 
 OUTCOMES_PREFETCH: Final = 500
+GHOST_BEATS: Final = 2.5
+"""A broker gives a silent connection up after two missed heartbeats, and looks now and then."""
 HEARTBEAT_KEYS: Final = (WHO, "presence.#", "manifest.#", "router.#", f"{FEEDBACK}.#", f"{HEARSAY}.#")
 
 
@@ -77,6 +79,7 @@ def router_policies(settings: Settings) -> RouterPolicies:
         routing=settings.routing,
         hold_s=min(HOLD_S, settings.broker.consumer_timeout_s / 2),
         grace_s=settings.router.grace_s,
+        ghost_s=GHOST_BEATS * settings.broker.heartbeat_s,
     )
 
 

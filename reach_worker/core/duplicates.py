@@ -35,7 +35,7 @@ class KnownTask:
     that has begun with it, set only while that is all that is known: the task is in that router's hands, or, if
     it died, in the message that comes again. ``sent``: the dispatches of this life, each with the one before it, in the
     order in which they were recorded; without those that were never sent, or whose outcome nobody acted on. ``out``:
-    those of them that have no outcome yet.
+    those of them that have no outcome yet. ``left``: dispatches after which another one was recorded and never sent.
     """
 
     task_id: str
@@ -52,10 +52,27 @@ class KnownTask:
     claimed_at: int = 0
     sent: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     out: frozenset[str] = field(default=frozenset(), compare=False)
+    left: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def over(self) -> bool:
+        """It has ended."""
+        return self.state not in (TaskState.UNDER_WAY, TaskState.UNMATCHED)
+
+    def knows_more_than(self, other: "KnownTask | None") -> bool:
+        """This end is of a later life, or the other one does not know it yet, or has no answer of it."""
+        if other is None or other.life != self.life:
+            return other is None or other.life < self.life
+        return not other.over or (other.answer is None and self.answer is not None)
 
     def next_after(self, dispatch_id: str) -> str | None:
         """The dispatch with which the task went on after that one (empty: the first), if it did."""
         return next((sent for sent, after in self.sent if after == dispatch_id), None)
+
+    def stopped_at(self, dispatch_id: str) -> bool:
+        """The task went no further than that dispatch: what was to follow was recorded, and never sent."""
+        under_way = self.state is TaskState.UNDER_WAY
+        return under_way and dispatch_id in self.left and self.next_after(dispatch_id) is None
 
     def has(self, dispatch_id: str) -> bool:
         """That dispatch is recorded."""

@@ -54,6 +54,7 @@ class FleetWatch:
         self.unready: Callable[[], str] = lambda: ""
         self._began: float | None = None
         self._session_began = float("-inf")
+        self.ghost_s = 0.0
         self._knew_some = False
         self._came: tuple[float, float] | None = None
         self._settled = False
@@ -93,9 +94,10 @@ class FleetWatch:
     def was_deaf(self) -> None:
         """Nothing could be heard for a while (no broker, or we were held up): no dispatch is given up for that.
 
-        Its outcome has as long to come as a silent agent is given.
+        Its outcome has as long to come as a silent agent is given, and as the broker may take to notice that a consumer
+        of an earlier session is gone, which holds what has come meanwhile.
         """
-        patience = self._policy.suspect_s + self._policy.dead_s
+        patience = max(self._policy.suspect_s + self._policy.dead_s, self.ghost_s)
         self._fleet.leases.postpone(self._clock.monotonic() + patience)
 
     def settled(self) -> bool:

@@ -81,10 +81,11 @@ class Life:
 
     def takes(self, row: Dispatched) -> bool:
         """It may be recorded: nothing stands in its place, or that does not matter."""
-        return not row.only_first or not any(
+        taken = any(
             after == row.after and sent != row.dispatch_id and sent not in self.unsent
             for sent, after in self.sent.items()
         )
+        return not (row.only_first and (taken or self.end is not None))
 
     def see(self, dispatch_id: str, outcome: OutcomeClass, standing: Standing) -> None:
         """An outcome of a dispatch."""
@@ -100,6 +101,7 @@ class Life:
         _, dispatched_at, dispatch_id = self.latest
         gone = self.unsent | (self.dropped - self.settled)
         sent = tuple((one, after) for one, after in self.sent.items() if one not in gone)
+        left = frozenset(self.sent[one] for one in self.unsent if one in self.sent)
         if self.end is not None:
             state = self.end.state
         else:
@@ -117,6 +119,7 @@ class Life:
             outcome_unknown=self.end is not None and self.end.reason is DeadLetterReason.OUTCOME_UNKNOWN,
             sent=sent,
             out=frozenset(one for one, _ in sent if one not in self.settled),
+            left=left,
         )
 
 

@@ -44,9 +44,10 @@ SELECT
         WHERE o.task = t.id
     ),
     (
-        SELECT json_group_array(json_array(d.id, d.dispatch_id, d.after)) FROM dispatches AS d
+        SELECT json_group_array(json_array(
+            d.id, d.dispatch_id, d.after, EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
+        )) FROM dispatches AS d
         WHERE d.task = t.id AND d.after IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
     )
 FROM tasks AS t
 LEFT JOIN ends AS e ON e.task = t.id AND e.at = t.ended_at AND e.state = t.ended
@@ -225,8 +226,10 @@ def _life(row: Sequence[Any]) -> Life:
         found.end = ended((task_id, life, *end))
     for settled, outcome, standing in orjson.loads(outcomes):
         found.see(str(settled), OutcomeClass(outcome), Standing(standing))
-    for _, sent_id, after in sorted(orjson.loads(sent)):
+    for _, sent_id, after, unsent in sorted(orjson.loads(sent)):
         found.sent[str(sent_id)] = str(after)
+        if unsent:
+            found.unsent.add(str(sent_id))
     sound(found.known())
     return found
 

@@ -77,9 +77,9 @@ DISPATCH = Statement(
         task_id, life, flow_id, capability, first_seen, dispatch_id, attempt, dispatched_at, holder
     )
     SELECT ?1, ?2, ?1, ?3, ?4, ?5, ?6, ?4, ?7 WHERE NOT ?8 OR NOT EXISTS (
-        SELECT 1 FROM tasks AS t JOIN dispatches AS d ON d.task = t.id
-        WHERE t.task_id = ?1 AND t.life = ?2 AND d.after = ?9 AND d.dispatch_id <> ?5
+        SELECT 1 FROM tasks AS t LEFT JOIN dispatches AS d ON d.task = t.id AND d.after = ?9 AND d.dispatch_id <> ?5
             AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
+        WHERE t.task_id = ?1 AND t.life = ?2 AND (t.ended IS NOT NULL OR d.dispatch_id IS NOT NULL)
     )
     ON CONFLICT (task_id, life) DO UPDATE SET
         dispatch_id = excluded.dispatch_id, attempt = excluded.attempt,
@@ -97,7 +97,7 @@ SEND = Statement(
     INSERT INTO dispatches (task, dispatch_id, attempt, agent_id, capability, decision_id, router, at, after)
     SELECT t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM tasks AS t
     WHERE t.task_id = ?1 AND t.life = ?2 AND (
-        NOT ?11 OR NOT EXISTS (
+        NOT ?11 OR t.ended IS NULL AND NOT EXISTS (
             SELECT 1 FROM dispatches AS d
             WHERE d.task = t.id AND d.after = ?10 AND d.dispatch_id <> ?3
                 AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)

@@ -15,12 +15,16 @@ OfTask = OfLife | Joined
 OfDispatch = Dispatched | Started | OutcomeSeen
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Entry:
-    """What one call of ``record`` brought. ``written``: whether it got into the database, once decided."""
+    """What one call of ``record`` brought. ``written``: whether it got into the database, once decided.
+
+    ``kept``: it is in the spill file too, in case this process is killed before.
+    """
 
     rows: tuple[Row, ...]
     written: asyncio.Future[bool]
+    kept: bool = False
 
     def settle(self, *, written: bool) -> None:
         """Tell who waits; nobody may be there any more."""

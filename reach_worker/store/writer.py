@@ -1,9 +1,9 @@
 """One writer per process: batches of rows, again and again until the database takes them.
 
-A call of ``record`` puts its rows into memory and waits a bounded time for them to be written. Batches need
-no timer: while one transaction runs, the rows for the next one gather. While the database is away (locked,
-full, removed), rows stay in memory up to a bound; beyond it the newest go to the spill file, and come back
-when the database does.
+A call of ``record`` puts its rows into memory and waits a bounded time for them to be written; what is not by then it
+also puts into the spill file, so that nothing is lost should the process be killed. Batches need no timer: while one
+transaction runs, the rows for the next one gather. While the database is away (locked, full, removed), rows stay in
+memory up to a bound; beyond it the newest are in the spill file only, and come back when the database does.
 """
 
 import asyncio
@@ -82,6 +82,8 @@ class Writer:
             self._full.set()
         patience = self._limits.wait_s / 10 if self._stats.away else self._limits.wait_s
         await asyncio.wait([entry.written], timeout=patience)
+        if not entry.written.done():
+            await self._keep(entry)
         return entry.written.done() and entry.written.result()
 
     async def begin(self) -> None:
@@ -186,8 +188,20 @@ class Writer:
             self._spill.pending = False
         return True
 
+    async def _keep(self, entry: Entry) -> None:
+        """Put what waits into the spill file too: whoever recorded it goes on, and may be killed in the next moment.
+
+        It is written again from there when the database is back, which changes nothing.
+        """
+        lines = list(self._lines(entry.rows))
+        with suppress(TimeoutError, OutsideWorld):
+            async with asyncio.timeout(self._limits.wait_s):
+                await self._spill.append(b"".join(lines))
+            entry.kept = True
+            self._stats.spilled += len(lines)
+
     async def _to_spill(self, entries: Sequence[Entry]) -> None:
-        lines = list(self._lines(row for entry in entries for row in entry.rows))
+        lines = list(self._lines(row for entry in entries if not entry.kept for row in entry.rows))
         self._on_the_way += len(lines)
         try:
             await self._spill.append(b"".join(lines))

@@ -56,7 +56,7 @@ async def test_a_lock_that_outlasts_every_wait_only_delays_the_rows(
             for number in range(1, 31):
                 assert not await store.record([accepted(f"t{number}")])
             await until_said(caplog, "the store is still away")
-            assert store.stats().waiting + store.stats().spilled == 30
+            assert store.stats().spilled == 30, "also what waits in memory: the process may be killed"
         await recorded(store, accepted("t31"))
         async with asyncio.timeout(LIMIT_S):
             while store.stats().recovered < store.stats().spilled:
@@ -84,7 +84,7 @@ async def test_a_store_damaged_while_it_is_used_is_told_and_its_rows_go_into_the
                 await store.record([accepted("t41")])
         back = store.stats()
 
-    assert (away.away, away.waiting + away.spilled, away.lost) == (True, 40, 0)
+    assert (away.away, away.spilled, away.lost) == (True, 40, 0)
     assert "malformed; it is damaged: move it away" in (away.last_error or "")
     assert (back.away, back.waiting, back.lost) == (False, 0, 0)
     assert count(path, "tasks") == 41

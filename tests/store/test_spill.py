@@ -69,7 +69,7 @@ async def test_rows_beyond_the_bound_go_to_the_file_and_come_back(path: Path) ->
             away = store.stats()
         await recovered(store)
 
-        assert away.waiting + away.spilled == 40
+        assert away.spilled == 40, "also what waits in memory: the process may be killed"
         assert store.stats().spilled >= 30
         assert store.stats().lost == 0
         assert len(await store.known_tasks([f"t{number}" for number in range(41)])) == 41

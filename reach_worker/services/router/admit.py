@@ -115,7 +115,7 @@ class Admission:
         return replace(read, envelope=replace(read.envelope, side_effects=True))
 
     async def _known(self, read: Sequence[Read]) -> dict[str, KnownTask]:
-        """What is known of these ids: the store's word, or our own memory where that is fresher."""
+        """What is known of these ids: the store's word, or our own memory where that knows more."""
         ids = list({item.envelope.task_id for item in read})
         if not ids:
             return {}
@@ -123,7 +123,7 @@ class Admission:
         ended = self._desk.hands.ended
         for task_id in ids:
             mine = ended.get(task_id)
-            if mine is not None and (task_id not in known or known[task_id].life <= mine.life):
+            if mine is not None and mine.knows_more_than(known.get(task_id)):
                 known[task_id] = mine
         return known
 

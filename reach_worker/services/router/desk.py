@@ -30,7 +30,7 @@ HOLD_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RouterPolicies:
-    """The router's share of the settings."""
+    """The router's share of the settings. ``ghost_s``: how long the broker may believe in a connection that is dead."""
 
     intake: IntakePolicy = field(default_factory=IntakePolicy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -39,6 +39,7 @@ class RouterPolicies:
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
     hold_s: float = HOLD_S
     grace_s: float = 20.0
+    ghost_s: float = 0.0
 
 
 @dataclass(slots=True)

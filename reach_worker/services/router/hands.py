@@ -2,7 +2,7 @@
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeVar
 
 from reach_worker.core.admission import Admitted
@@ -18,6 +18,8 @@ T = TypeVar("T")
 REMEMBERED: Final = 10_000
 ANSWER_LIMIT: Final = 64 * 1024
 """Longer answers are not kept in memory; the store has them."""
+ANSWERS_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of answers that are kept in all; the oldest go first."""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ class Hands:
     ended, with a dispatch that was recorded and never sent: only we know that they are not under way. ``gone_on``:
     tasks that we sent on (to an agent, a lane, a rung), with their life; as the store knows it too, if it is there.
     ``claims``: what we said in the store that we begin, life and time of the claim, until more is recorded of it.
-    ``joined_elsewhere``: second publishers of this turn whose task another router has.
+    ``answers``: bytes of the answers in ``ended``. ``joined_elsewhere``: second publishers of this turn, whose task
+    another router has.
     """
 
     waiting: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
@@ -102,6 +105,7 @@ class Hands:
     joined_elsewhere: list[Joined] = field(default_factory=list)
     closing: dict[str, int] = field(default_factory=dict)
     settling: set[str] = field(default_factory=set)
+    answers: int = 0
 
     def begin_turn(self) -> None:
         """What the last turn decided is carried out, or undone."""
@@ -148,12 +152,27 @@ class Hands:
 
     def end(self, known: KnownTask) -> None:
         """Remember how a task ended."""
+        if known.answer is not None and len(known.answer) > ANSWER_LIMIT:
+            known = replace(known, answer=None)
+        self._forget_answer(self.ended.get(known.task_id))
+        self.answers += len(known.answer or b"")
+        if len(self.ended) >= REMEMBERED:
+            self._forget_answer(next(iter(self.ended.values())))
         _remember(self.ended, known.task_id, known)
         self.ended.move_to_end(known.task_id)
         self.joined.pop(known.task_id, None)
         self.recalled.pop(known.task_id, None)
         self.gone_on.pop(known.task_id, None)
         self.claims.pop(known.task_id, None)
+        for task_id, old in list(self.ended.items()) if self.answers > ANSWERS_LIMIT else ():
+            if old.answer is not None:
+                self.ended[task_id] = replace(old, answer=None)
+                self._forget_answer(old)
+            if self.answers <= ANSWERS_LIMIT // 2:
+                break
+
+    def _forget_answer(self, known: KnownTask | None) -> None:
+        self.answers -= len(known.answer or b"") if known is not None else 0
 
     def claim(self, task_id: str, life: int, at: int) -> None:
         """The store has our claim of a task, made at that time."""

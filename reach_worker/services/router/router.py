@@ -56,6 +56,7 @@ class Router:
         self._lanes = Lanes(desk, self._dispatcher)
         self._binder = Binder(desk, self._dispatcher, self._lanes)
         self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
+        self.watch.ghost_s = desk.policies.ghost_s
         desk.lives, desk.alone = self.watch.lives, self.watch.alone
         self._admission = Admission(desk, self._binder, self._dispatcher, store)
         self._judge = AgentJudge(desk)

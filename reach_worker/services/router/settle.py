@@ -220,6 +220,11 @@ class Settlement:
     ) -> str | None:
         """Why a dispatch is not its task's current one, by what we and the store know; ``None`` if it is."""
         hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        in_hand = any(
+            task_id in held for held in (hands.waiting, hands.by_task, hands.recalled, hands.closing)
+        )
+        if task is not None and task.stopped_at(dispatch.dispatch_id) and not in_hand:
+            return None  # it was settled, and this message is all that is left to go on from
         if dispatch.dispatch_id in hands.settling:
             return "it is settled in this very turn"
         if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
@@ -227,11 +232,8 @@ class Settlement:
         why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
         if why is not None:
             return why
-        in_hand = (
-            task_id in hands.waiting
-            or hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
-        )
-        if in_hand and known is None:
+        other = hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
+        if (task_id in hands.waiting or other) and known is None:
             return "the task was routed again since"
         return None
 
