@@ -75,9 +75,11 @@ class Outbox:
             self._work.clear()
             acks, self._to_ack = self._to_ack, []
             await self._bus.ack(acks)
-            await self._send(list(self._pending.values()))
-            if self._pending or self._to_ack:
+            batch = list(self._pending.values())
+            await self._send(batch)
+            if any(finished.dispatch_id in self._pending for finished in batch):
                 await self._clock.sleep(AGAIN_S)
+            if self._pending or self._to_ack:  # refused, or put here while the batch was on its way
                 self._work.set()
             else:
                 self.idle.set()
