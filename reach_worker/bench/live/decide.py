@@ -8,6 +8,7 @@ from typing import Final
 from reach_worker.bench.live.figures import middle, quantile
 from reach_worker.bench.live.known_fleet import CAPABILITIES, known_fleet
 from reach_worker.bench.live.scene import TEXT_BYTES
+from reach_worker.bench.live.sizes import Sizes
 from reach_worker.bench.live.usage import Usage
 from reach_worker.clock import SystemClock
 from reach_worker.core.fleet import Fleet
@@ -18,8 +19,7 @@ from reach_worker.core.success import TrackRecord
 from reach_worker.errors import OurBug
 
 AGENTS: Final = (5, 20, 200, 1_000)
-WARM_UP: Final = 20
-FEWEST: Final = 100
+WARM_UP: Final = 5
 POLICIES: Final[Mapping[str, RoutingPolicy]] = {
     "": RoutingPolicy(),
     "without_exploration": RoutingPolicy(explore=0.0),
@@ -37,14 +37,14 @@ class Decided:
     cpu_p99_us: float
 
 
-def run(*, budget: int, runs: int) -> dict[str, object]:
-    """Each number of agents with each policy, alternating. ``budget``: candidates that a run looks at in all."""
+def run(sizes: Sizes) -> dict[str, object]:
+    """Each number of agents with each policy, alternating."""
     found: dict[tuple[int, str], list[Decided]] = {}
     for agents in AGENTS:
         fleet = known_fleet(agents, SystemClock().monotonic())
-        for _ in range(runs):
+        for _ in range(sizes.runs):
             for name, policy in POLICIES.items():
-                measured = decisions(fleet, max(FEWEST, budget // agents), policy)
+                measured = decisions(fleet, max(sizes.fewest, sizes.candidates // agents), policy)
                 found.setdefault((agents, name), []).append(measured)
     return {
         "capabilities": len(CAPABILITIES),

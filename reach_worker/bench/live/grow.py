@@ -18,8 +18,6 @@ FEWER: Final = 5
 """Runs with many agents have so many times fewer tasks: each decision looks at all of them."""
 SLOTS_EACH: Final = 4
 DECISIONS: Final = 20_000
-STEADY_S: Final = 5.0
-"""How long tasks that wait are let wait, while the router does with them whatever it does."""
 
 Say = Callable[[str], None]
 
@@ -135,7 +133,9 @@ async def _waiting(place: Place, sizes: Sizes) -> dict[str, Any]:
         await publish(bus, scene, _ids(sizes.tasks))
         first = await routers[0].usage()
         await publish(bus, scene, _ids(max(0, sizes.waiting - sizes.tasks)))
-        await SystemClock().sleep(STEADY_S)
+        await SystemClock().sleep(
+            sizes.steady_s
+        )  # whatever a router does with tasks that wait, it has time for it
         last = await routers[0].usage()
         depths = [await bus.depth(queue.name) for queue in scene.topology().queues]
         await agents.ask("go")

@@ -20,7 +20,6 @@ from reach_worker.core.message import Delivery, Message
 
 SHARES: Final = (0.1, 0.5, 0.8)
 QUANTILES: Final = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
-FEWEST: Final = 100
 MOST: Final = 20_000
 
 Say = Callable[[str], None]
@@ -39,12 +38,12 @@ async def run(place: Place, sizes: Sizes, say: Say) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         ours = await stack.enter_async_context(_complete(scene))
         theirs = await stack.enter_async_context(_bare(place)) if bare.there() else None
-        await ours.rate(FEWEST, sizes.limit_s)  # warms up both routers and agents
+        await ours.rate(sizes.fewest, sizes.limit_s)  # warms up both routers and agents
         rate = middle([await ours.rate(sizes.tasks, sizes.limit_s) for _ in range(sizes.runs)])
         say(f"{rate:.0f} tasks/s, published and answered")
         for number in range(sizes.runs):
             for share, level in levels.items():
-                count = min(MOST, max(FEWEST, int(rate * share * sizes.level_s)))
+                count = min(MOST, max(sizes.fewest, int(rate * share * sizes.level_s)))
                 times = arrivals(rate * share, count, Chance("latency", number, str(share)).draw)
                 limit_s = times[-1] + sizes.limit_s
                 level.ours.append(await ours.latencies(times, limit_s))

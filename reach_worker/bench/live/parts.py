@@ -37,7 +37,7 @@ class Part:
 
 
 async def _decide(_place: Place, sizes: Sizes, _say: Say) -> Mapping[str, Any]:
-    return decide.run(budget=sizes.candidates, runs=sizes.runs)
+    return decide.run(sizes)
 
 
 PARTS: Final[Mapping[str, Part]] = {
