@@ -21,11 +21,12 @@ TAIL_LINES: Final = 15
 
 @dataclass(slots=True)
 class Child:
-    """A process that talks in lines of JSON."""
+    """A process that talks in lines of JSON. ``at_start``: what it had used when it was up."""
 
     name: str
     process: asyncio.subprocess.Process
     log: Path
+    at_start: Usage = field(default_factory=lambda: Usage(0.0, 0.0, 0.0))
     _heard: list[dict[str, Any]] = field(default_factory=list)
 
     async def event(self, name: str, limit_s: float) -> dict[str, Any]:

@@ -22,6 +22,8 @@ BURST: Final = 200
 UP_S: Final = 120.0
 RECORDED_S: Final = 60.0
 PROCESS: Final = "reach_worker.bench.live.process"
+PROFILE: Final = "REACH_BENCH_PROFILE"
+"""Names the file that a process writes its profile to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ async def publish(bus: RabbitBus, scene: Scene, ids: Sequence[str], reply_to: st
 async def crew(
     scene: Scene, *, routers: int = 1, profile: Path | None = None
 ) -> AsyncIterator[tuple[list[Child], Child]]:
-    """The routers and the agents' process, up within the block. ``profile``: of the first router."""
+    """The routers and the agents' process, up within the block. ``profile``: of the first router.
+
+    Routers start together, so that none has the work for itself while another one still starts.
+    """
     folder = scene.settings.paths.agents.parent
     async with AsyncExitStack() as stack:
         path = _written(scene, folder / "agents.json")
@@ -68,22 +73,30 @@ async def crew(
         await agents.event("up", UP_S)
         started = []
         for number in range(1, routers + 1):
-            started.append(await stack.enter_async_context(router(scene, number, profile)))
+            started.append(await stack.enter_async_context(_begun(scene, number, profile)))
             profile = None
+        for each in started:
+            each.at_start = Usage.read(await each.event("up", UP_S))
         yield started, agents
 
 
 @asynccontextmanager
-async def router(scene: Scene, number: int = 1, profile: Path | None = None) -> AsyncIterator[Child]:
+async def router(scene: Scene) -> AsyncIterator[Child]:
     """A router process, up within the block."""
+    async with _begun(scene, 1, None) as started:
+        started.at_start = Usage.read(await started.event("up", UP_S))
+        yield started
+
+
+@asynccontextmanager
+async def _begun(scene: Scene, number: int, profile: Path | None) -> AsyncIterator[Child]:
     folder = scene.settings.paths.agents.parent
     own = scene.settings.router.model_copy(update={"id": f"router-{number}"})
     told = scene.model_copy(update={"settings": scene.settings.model_copy(update={"router": own})})
     path = _written(told, folder / f"router-{number}.json")
-    environ: Mapping[str, str] = {"REACH_BENCH_PROFILE": str(profile)} if profile else {}
+    environ: Mapping[str, str] = {PROFILE: str(profile)} if profile else {}
     arguments = ["-m", PROCESS, "router", str(path)]
     async with child(f"router {number}", arguments, folder / f"router-{number}.log", environ) as started:
-        await started.event("up", UP_S)
         yield started
 
 
@@ -97,7 +110,7 @@ async def complete_run(
     async with topology_of(scene) as bus:
         await publish(bus, scene, [clock.new_id() for _ in range(tasks)])
         async with crew(scene, routers=routers, profile=profile) as (started, agents):
-            before = [await each.usage() for each in started]
+            before = [each.at_start for each in started]
             agents_before = await agents.usage()
             await agents.event("done", limit_s)
             ends = await recorded_ends(scene.settings.store.path, tasks, began_us)

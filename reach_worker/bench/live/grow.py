@@ -76,7 +76,7 @@ async def _started(place: Place, outcomes: int) -> tuple[float, float]:
         began = clock.monotonic()
         async with router(scene) as started:
             seconds = clock.monotonic() - began
-            return seconds, (await started.usage()).cpu_s
+            return seconds, started.at_start.cpu_s
 
 
 async def _decided(place: Place, outcomes: int, sizes: Sizes) -> Decided:
