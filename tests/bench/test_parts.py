@@ -21,6 +21,7 @@ from reach_worker.bench.live.sizes import SHORT, Sizes
 from reach_worker.bench.program import bench
 from reach_worker.clock import SystemClock
 from tests.bus.wire import shared_broker
+from tests.tooling.observing import needs_proc, processes_mentioning, wait_until
 
 TINY = replace(
     SHORT,
@@ -84,6 +85,23 @@ def test_the_last_line_is_one_object_by_part() -> None:
     assert (route["ratio_to_bare"] is not None) is bare.there()
     assert sorted([*route["ratio_to_peers"], *route["not_installed"]]) == sorted(PEERS)
     assert found["replay"]["letters"] == SHORT.letters
+
+
+@pytest.mark.broker
+@pytest.mark.system
+@needs_proc
+def test_nothing_is_left_of_a_bench_that_is_stopped(tmp_path: Path) -> None:
+    stopped = subprocess.Popen(
+        [sys.executable, "-m", "reach_worker.bench", "route", "--tasks", "2000"],
+        env=os.environ | {"REACH_AMQP_URL": shared_broker(), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: any("live.process" in line for line in processes_mentioning(tmp_path)), 60)
+    stopped.terminate()
+    assert stopped.wait(60) == 130
+    assert list(tmp_path.iterdir()) == []
+    wait_until(lambda: not processes_mentioning(tmp_path))
 
 
 @pytest.mark.broker

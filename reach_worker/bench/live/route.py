@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from reach_worker.bench.live import bare, peers
@@ -24,8 +23,8 @@ class _Rounds:
     peers: dict[str, list[TwoHops]] = field(default_factory=dict)
 
 
-async def run(place: Place, sizes: Sizes, say: Say, profile: Path | None = None) -> dict[str, Any]:
-    """Every contender once in each round. ``profile``: of the router in the last round's run."""
+async def run(place: Place, sizes: Sizes, say: Say) -> dict[str, Any]:
+    """Every contender once in each round."""
     there = peers.installed()
     if not bare.there():
         say(bare.MISSING)
@@ -36,8 +35,6 @@ async def run(place: Place, sizes: Sizes, say: Say, profile: Path | None = None)
     for number in range(1, sizes.runs + 1):
         await _round(rounds, place, sizes, there)
         say(f"round {number}: {rounds.ours[-1].tasks_per_s:.0f} tasks/s, complete")
-    if profile is not None:
-        await complete_run(_scene(place), sizes.tasks, limit_s=sizes.limit_s, profile=profile)
     return {**_summary(rounds), "tasks": sizes.tasks, "runs": sizes.runs, "not_installed": absent}
 
 
