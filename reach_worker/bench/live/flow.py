@@ -19,7 +19,7 @@ from reach_worker.ports import Sent
 from reach_worker.store.history import StoreReader
 
 BURST: Final = 200
-UP_S: Final = 120.0
+UP_S: Final = 300.0
 RECORDED_S: Final = 60.0
 PROCESS: Final = "reach_worker.bench.live.process"
 PROFILE: Final = "REACH_BENCH_PROFILE"
