@@ -9,6 +9,8 @@ import click
 from reach_worker.bench.contenders import LEFT_OUT, known_contenders
 from reach_worker.bench.fleets import FLEETS
 from reach_worker.bench.grid import Entry, run_grid
+from reach_worker.bench.live.parts import PARTS
+from reach_worker.bench.live.program import measured
 from reach_worker.bench.report import LEGEND, document, table
 from reach_worker.cli.command import ReachGroup, json_option
 from reach_worker.cli.output import print_json_line, print_table, say
@@ -19,19 +21,40 @@ _BINDINGS: Final = {"late": (False,), "early": (True,), "both": (False, True)}
 
 
 class Program(Guarded, ReachGroup):
-    """A program with commands."""
+    """A program with commands. What names none of them names parts that are to be measured."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [MEASURED, *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Parts"):
+            formatter.write_dl([(name, part.what) for name, part in PARTS.items()])
 
 
 @click.group(
     cls=Program,
     examples=[
+        "scripts/bench",
+        "scripts/bench route decide --json",
+        "scripts/bench latency --short",
         "scripts/bench routing",
         "scripts/bench routing --policies adaptive,random --fleets A,C --json",
     ],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def bench() -> None:
-    """Measure how well it works."""
+    """Measure how well it works.
+
+    PARTs, all if none is named, measure speed and memory on a real broker: `scripts/bench PART --short --runs N --tasks N
+    --json`. The command `routing` compares ways to choose an agent, in a simulation.
+    """
+
+
+MEASURED: Final = "measured"
+bench.add_command(measured, MEASURED)
 
 
 def _names(text: str | None, known: Collection[str], what: str) -> Sequence[str]:

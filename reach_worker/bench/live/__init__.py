@@ -1,0 +1,1 @@
+"""Measurements of the real thing: a broker, a store, processes."""
