@@ -69,6 +69,10 @@ class Bus(Protocol):
         """Take up to ``limit`` messages from a queue; also how many are left there."""
         ...
 
+    async def get_many(self, queue: str, count: int) -> list[Delivery]:
+        """As :meth:`get`, and many times faster, where so many wait. Fewer if somebody else takes some too."""
+        ...
+
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages and consumers of a queue, ``None`` if it does not exist. Raises :class:`BrokerUnavailable`."""
         ...

@@ -13,13 +13,14 @@ import uvloop
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.worker import Worker, WorkerPolicy
-from reach_worker.bus import topology
+from reach_worker.bus import examination, topology
 from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.client import MAILBOX, Client
 from reach_worker.clock import SystemClock
 from reach_worker.core.announcement import FEEDBACK, WHO, cancel_key, feedback_body, feedback_key
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.diagnosis import Seen
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.fresh_files import Known
 from reach_worker.core.hearsay import HEARSAY
@@ -34,9 +35,12 @@ from reach_worker.ports import Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
+from reach_worker.services.replay_order import KnownTasks, nothing_known
 from reach_worker.services.router.desk import Desk, RouterPolicies
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources
+from reach_worker.store.pruner import Retention
+from reach_worker.store.reader import reading_known_tasks
 from reach_worker.store.sqlite_store import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -111,7 +115,8 @@ async def run_router(settings: Settings, sources: Sources | None = None) -> int:
                     return 0
                 await router.begin(manifests)
                 log.info("router %s is up, broker %s", router_id, bus.server_version)
-                async with beside(_reload(sources, files, router, clock).run()):
+                retention = Retention(settings.store.path, settings.store.retention_days, clock)
+                async with beside(_reload(sources, files, router, clock).run()), beside(retention.run()):
                     await router.run()
     return 0
 
@@ -181,6 +186,11 @@ async def declare(settings: Settings, wanted: Topology) -> list[TopologyMismatch
             found[mismatch.queue] = mismatch
 
 
+async def examine(settings: Settings, wanted: Topology) -> list[Seen]:
+    """What the broker has of a topology; nothing is declared."""
+    return await examination.examine(bus_settings(settings, "doctor"), wanted)
+
+
 def _without(wanted: Topology, names: Collection[str]) -> Topology:
     return Topology(
         tuple(exchange for exchange in wanted.exchanges if exchange.name not in names),
@@ -212,8 +222,19 @@ def _only_user(settings: Settings) -> str | None:
 async def dead_letters(settings: Settings, *, unmatched: bool = False) -> AsyncIterator[DeadLetters]:
     """The tools for the dead letters, or for the unmatched tasks."""
     names = Names(settings.broker.prefix)
-    async with visiting_bus(settings, "dead letters") as bus:
-        yield DeadLetters(bus, names, SystemClock(), names.unmatched if unmatched else names.dlq)
+    async with visiting_bus(settings, "dead letters") as bus, known_tasks(settings) as known:
+        queue = names.unmatched if unmatched else names.dlq
+        yield DeadLetters(bus, names, SystemClock(), queue, known)
+
+
+@asynccontextmanager
+async def known_tasks(settings: Settings) -> AsyncIterator[KnownTasks]:
+    """What the store knows of tasks, read only; nothing where there is none on this machine."""
+    if not settings.store.path.exists():
+        yield nothing_known
+        return
+    async with reading_known_tasks(settings.store.path, settings.store.wait_s) as known:
+        yield known
 
 
 async def give_feedback(settings: Settings, said: Feedback) -> bool:

@@ -40,6 +40,7 @@ def delivery_from(message: DeliveredMessage, queue: str, receipt: object) -> Del
         routing_key=message.routing_key or "",
         redelivered=bool(getattr(message.delivery, "redelivered", False)),
         fault=fault if isinstance(fault, str) else None,
+        exchange=message.exchange or "",
     )
 
 

@@ -1,13 +1,17 @@
 """Taking deliveries, and acknowledging them in as few frames as possible."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
 from reach_worker.bus.codec import delivery_from
 from reach_worker.core.message import Delivery
+
+QUIET_S: Final = 0.3
+"""Nothing came for so long, and nothing waits: the rest went to somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +168,46 @@ class Consumer:
 
     async def _on_message(self, message: DeliveredMessage) -> None:
         self._deliver(self.subscription.name, self.taken.add(message, self.queue))
+
+
+async def take_many(
+    taken: Taken,
+    queue: str,
+    count: int,
+    depth: Callable[[], Awaitable[tuple[int, int] | None]],
+    timeout_s: float,
+) -> list[Delivery]:
+    """Take so many messages by a consumer, which ends when it has them: one call instead of one for each.
+
+    Fewer where somebody else takes some of them. One that is on its way when the consumer ends goes back.
+    """
+    found: list[Delivery] = []
+    came = asyncio.Event()
+
+    async def take(message: DeliveredMessage) -> None:
+        found.append(taken.add(message, queue))
+        came.set()
+
+    await taken.channel.basic_qos(prefetch_count=count, timeout=timeout_s)
+    consumer = await taken.channel.basic_consume(queue, take, timeout=timeout_s)
+    while len(found) < count and await _more(came, depth, timeout_s):
+        came.clear()
+    if consumer.consumer_tag is not None:
+        await taken.channel.basic_cancel(consumer.consumer_tag, timeout=timeout_s)
+    return list(found)
+
+
+async def _more(
+    came: asyncio.Event, depth: Callable[[], Awaitable[tuple[int, int] | None]], timeout_s: float
+) -> bool:
+    """Wait until more has come; ``False`` if nothing is left to come, or nothing comes although it waits."""
+    for _ in range(max(1, int(timeout_s / QUIET_S))):
+        try:
+            async with asyncio.timeout(QUIET_S):
+                await came.wait()
+        except TimeoutError:
+            if not (await depth() or (0, 0))[0]:
+                break
+        else:
+            return True
+    return came.is_set()

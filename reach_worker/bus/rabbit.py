@@ -154,6 +154,10 @@ class RabbitBus:
             return [], 0
         return await self._session.get(queue, limit)
 
+    async def get_many(self, queue: str, count: int) -> list[Delivery]:
+        """As :meth:`get`, and many times faster, where so many wait. Fewer if somebody else takes some too."""
+        return [] if self._session is None else await self._session.get_many(queue, count)
+
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages and consumers of a queue, ``None`` if it does not exist. Raises :class:`BrokerUnavailable`."""
         session = self._session

@@ -13,12 +13,14 @@ from yarl import URL
 
 from reach_worker.bus import topology
 from reach_worker.bus.calls import broker_call
-from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken
+from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken, take_many
+from reach_worker.bus.direct_replies import DirectReplies
 from reach_worker.bus.publisher import Publisher
 from reach_worker.bus.topology import Topology
 from reach_worker.bus.transport import transport_for
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
+from reach_worker.core.reply_address import is_direct
 from reach_worker.errors import BrokerUnavailable, OurBug, WrongCredentials
 from reach_worker.ports import Clock, Sent
 
@@ -43,6 +45,7 @@ class Session:
         self._getting: Taken | None = None
         self._acked_of_got: set[str] = set()
         self._publisher: Publisher | None = None
+        self._direct: DirectReplies | None = None
         self._ended = asyncio.Event()
         self.cause: str = ""
         self.mailbox: str = ""
@@ -64,6 +67,9 @@ class Session:
         if not isinstance(publishing, aiormq.Channel):
             raise OurBug(f"aiormq opened a {type(publishing).__name__}")
         self._publisher = Publisher(self._publishing, publishing, self._clock, self._timeout_s)
+        self._direct = DirectReplies(
+            lambda: connect(address, connect_timeout_s), self._clock, self._timeout_s
+        )
         self._getting = Taken(await self._channel())
         return self
 
@@ -91,7 +97,12 @@ class Session:
         """Send with confirms. One that the broker did not answer in time ends the session: the connection is stuck."""
         if self._publisher is None or self._ended.is_set():
             return [Sent.REFUSED] * len(messages)
-        results = await self._publisher.publish(messages)
+        plain = [message for message in messages if not _to_direct(message)]
+        results = await self._publisher.publish(plain) if plain else []
+        if len(plain) < len(messages) and self._direct is not None:
+            direct = iter(await self._direct.publish([each for each in messages if _to_direct(each)]))
+            others = iter(results)
+            results = [next(direct if _to_direct(message) else others) for message in messages]
         if Sent.UNCERTAIN in results:
             self.end("the broker did not confirm a message in time")
         return results
@@ -131,6 +142,18 @@ class Session:
             left = getattr(message.delivery, "message_count", 0) or 0
             found.append(taken.add(message, queue))
         return found, left
+
+    async def get_many(self, queue: str, count: int) -> list[Delivery]:
+        """Take so many messages at once; fewer where somebody else takes some of them."""
+        taken = self._getting
+        if taken is None or self._ended.is_set():
+            return []
+        try:
+            with broker_call(f"getting from {queue}"):
+                return await take_many(taken, queue, count, lambda: self.depth(queue), self._timeout_s)
+        except BrokerUnavailable as error:
+            self.end(str(error))
+            return []
 
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages ready and consumers of a queue, ``None`` if there is no such queue."""
@@ -179,6 +202,8 @@ class Session:
     ) -> None:
         self.end("closed by us")
         await self._within_limit(self._flush)
+        if self._direct is not None:
+            await self._within_limit(self._direct.close)
         await self._within_limit(lambda: _all(connection.close() for connection in self._connections))
 
     async def _flush(self) -> None:
@@ -231,6 +256,10 @@ class Session:
     def _note_end(self, closing: asyncio.Future[object]) -> None:
         error = None if closing.cancelled() else closing.exception()
         self.end(repr(error) if error else "closed")
+
+
+def _to_direct(message: Message) -> bool:
+    return not message.exchange and is_direct(message.routing_key)
 
 
 async def _all(calls: Iterable[Awaitable[object]]) -> None:

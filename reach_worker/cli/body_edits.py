@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from reach_worker.core.dead_letter import DeadLetter, HeldBack
+from reach_worker.core.dead_letter import DeadLetter
+from reach_worker.core.replaying import HeldBack
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]*")
 _PARTS: Final = re.compile(r"/([^/]*)")

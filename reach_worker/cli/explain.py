@@ -12,7 +12,7 @@ from reach_worker.cli.command import ReachCommand, json_option
 from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.history_tree import history_tree
 from reach_worker.cli.invocation import Invocation, pass_invocation
-from reach_worker.cli.output import print_json, print_tree, say
+from reach_worker.cli.output import print_json, print_tree, put, say
 from reach_worker.cli.why_not import why_not
 from reach_worker.core.document import nearest
 from reach_worker.core.tags import fold
@@ -91,7 +91,7 @@ def _answer(histories: Sequence[TaskHistory], other: str, known: Sequence[str], 
         return
     for task_id, lines in answers.items():
         for line in lines:
-            click.echo(line if len(answers) == 1 else f"{task_id}: {line}")
+            put(line if len(answers) == 1 else f"{task_id}: {line}")
 
 
 async def _say_where_else(store: StoreReader, task: str | None, flow: str | None) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from reach_worker.core.visible import visible
 from reach_worker.errors import (
     BadInput,
     BrokerUnavailable,
@@ -46,7 +47,7 @@ def tell(error: BaseException) -> int:
     if not ours or len(ours) < len(errors):
         raise error
     for text in dict.fromkeys(_words(each) for each in ours):
-        click.echo(text, err=True)
+        click.echo(visible(text, lines=True), err=True)
     return USAGE if any(isinstance(each, BadInput) for each in ours) else TROUBLE
 
 

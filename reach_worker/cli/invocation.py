@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from reach_worker.core.visible import indented
+
 if TYPE_CHECKING:
     from reach_worker.settings import Settings
 
@@ -18,6 +20,13 @@ _LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _TIME: Final = "%Y-%m-%dT%H:%M:%S%z"
 _OTHERS: Final = ("aio_pika", "aiormq", "aiosqlite")
 """Libraries that log what they raise as well; we say it once."""
+
+
+class OneRecord(logging.Formatter):
+    """What a message from outside says stays inside its record: no control characters, further lines indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return indented(super().format(record))
 
 
 @dataclass
@@ -44,7 +53,9 @@ class Invocation:
 
     def log_to_stderr(self, level: int = logging.WARNING) -> None:
         """Write the log to standard error: from ``level`` on, with ``-v`` all of it."""
-        logging.basicConfig(stream=sys.stderr, format=_LINE, datefmt=_TIME)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(OneRecord(_LINE, _TIME))
+        logging.basicConfig(handlers=[handler])
         logging.getLogger().setLevel(logging.DEBUG if self.verbose else level)
         for name in _OTHERS:
             logging.getLogger(name).setLevel(logging.INFO if self.verbose else logging.CRITICAL)

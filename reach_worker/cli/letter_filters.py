@@ -24,11 +24,20 @@ _OPTIONS: Final = (
     click.option("--agent", help="One of its attempts was at this agent."),
     click.option("--capability", help="It asks for this capability."),
     click.option("--error", metavar="TEXT", help="Its error holds this text, in any case."),
+    click.option(
+        "--group",
+        is_flag=False,
+        flag_value="",
+        metavar="ID",
+        help="It belongs to this group of errors; `reach dlq list --group-by error` has the ids.",
+    ),
     click.option("--older-than", type=duration, help="It died longer ago: 10m, 2h, 1d."),
     click.option("--newer-than", type=duration, help="It died since: 10m, 2h, 1d."),
     click.option("--task-id", "task_ids", multiple=True, metavar="ID", help="This task; may be repeated."),
 )
-NAMES: Final = ("reasons", "agent", "capability", "error", "older_than", "newer_than", "task_ids")
+EVERY_GROUP: Final = ""
+"""What ``--group`` says without an id."""
+NAMES: Final = ("reasons", "agent", "capability", "error", "group", "older_than", "newer_than", "task_ids")
 
 
 def filter_options(function: Run) -> Run:
@@ -39,8 +48,10 @@ def filter_options(function: Run) -> Run:
 
 
 def filter_from(options: dict[str, Any], now_us: int) -> Filter:
-    """The filter; takes its options out of ``options``. Everything given must fit."""
+    """The filter; takes its options out of ``options``. Everything given must fit. Raises ``click.UsageError``."""
     given = {name: options.pop(name) for name in NAMES}
+    if given["group"] == EVERY_GROUP:
+        raise click.UsageError("--group wants the id of a group; `reach dlq list --group-by error` has them")
     return Filter(
         reasons=frozenset(DeadLetterReason(reason) for reason in given["reasons"]),
         agent=_folded(given["agent"]),
@@ -49,6 +60,7 @@ def filter_from(options: dict[str, Any], now_us: int) -> Filter:
         task_ids=frozenset(given["task_ids"]),
         died_before=_before(given["older_than"], now_us),
         died_after=_before(given["newer_than"], now_us),
+        group=given["group"],
     )
 
 

@@ -1,8 +1,8 @@
 """Dead letters and unmatched tasks on the screen."""
 
 import base64
-from collections import defaultdict
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, Final
 
 import orjson
@@ -10,24 +10,25 @@ import orjson
 from reach_worker.cli.body_edits import set_out
 from reach_worker.cli.human_times import local, local_second, took
 from reach_worker.cli.output import Node, Table
-from reach_worker.core.dead_letter import DeadLetter, error_group
+from reach_worker.core.dead_letter import DeadLetter, error_group_id
 
 ERROR_SHOWN: Final = 100
 BODY_SHOWN: Final = 20_000
 
 
-def letter_table(letters: Sequence[DeadLetter]) -> Table:
-    """One row each."""
+def letter_table(letters: Sequence[DeadLetter], past: Sequence[str | None] = ()) -> Table:
+    """One row each. ``past``: why one is, where it is."""
     columns = ("TASK", "REASON", "CAPABILITY", "ATTEMPTS", "LAST AGENT", "REPLAYS", "DIED", "ERROR")
-    return Table(columns, [_row(letter) for letter in letters])
+    return Table(columns, [_row(*each) for each in zip_longest(letters, past)])
 
 
-def _row(letter: DeadLetter) -> Sequence[str]:
+def _row(letter: DeadLetter, past: str | None) -> Sequence[str]:
     envelope = letter.envelope
     last = envelope.attempts[-1].agent_id if envelope.attempts else "-"
     return (
         letter.task_id, letter.reason.value, envelope.capability or "-", str(len(envelope.attempts)), last,
-        str(envelope.replays), moment(letter.died_at), first_line(letter.error),
+        str(envelope.replays), moment(letter.died_at),
+        first_line(f"[past: {past}] {letter.error}" if past else letter.error),
     )  # fmt: skip
 
 
@@ -42,44 +43,14 @@ def first_line(text: str) -> str:
     return line if len(line) <= ERROR_SHOWN else line[:ERROR_SHOWN] + "…"
 
 
-def groups_of(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
-    """The letters by reason and error, the most frequent first. Times are UTC microseconds, 0 where not known."""
-    by_error: defaultdict[str, list[DeadLetter]] = defaultdict(list)
-    for letter in letters:
-        by_error[error_group(letter)].append(letter)
-    ranked = sorted(by_error.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [
-        {
-            "count": len(found),
-            "error": error,
-            "oldest": min(letter.died_at for letter in found),
-            "newest": max(letter.died_at for letter in found),
-            "capabilities": sorted(
-                {letter.envelope.capability for letter in found if letter.envelope.capability}
-            ),
-            "example": found[0].task_id,
-        }
-        for error, found in ranked
-    ]
-
-
-def group_table(groups: Sequence[dict[str, Any]]) -> Table:
-    """One row for each group."""
-    rows = [
-        (
-            str(group["count"]), ", ".join(group["capabilities"]) or "-",
-            moment(group["newest"]), group["example"], first_line(group["error"]),
-        )
-        for group in groups
-    ]  # fmt: skip
-    return Table(("COUNT", "CAPABILITIES", "NEWEST", "EXAMPLE", "ERROR"), rows)
-
-
-def letter_tree(letter: DeadLetter) -> Node:
-    """All that one says."""
+def letter_tree(letter: DeadLetter, past: str | None = None) -> Node:
+    """All that one says. ``past``: why it is, where it is."""
     envelope = letter.envelope
     root = Node(f"task {letter.task_id}: {letter.reason.value}", "bold red")
     root.add(f"error: {letter.error or 'none is given'}")
+    root.add(f"group of errors: {error_group_id(letter)}")
+    if past:
+        root.add(f"past: {past}", "yellow")
     root.add(f"{envelope.capability or 'no capability'} for {envelope.caller}, flow {envelope.flow_id}")
     seen, died = (local(at) if at else "not known" for at in (envelope.first_seen, letter.died_at))
     root.add(f"first seen {seen}, died {died}, replayed {envelope.replays} times")
@@ -87,9 +58,9 @@ def letter_tree(letter: DeadLetter) -> Node:
         root.add(
             "this is an agent's outcome that nobody could read, not a task; it cannot be replayed", "yellow"
         )
-    past = orjson.loads(envelope.past) if envelope.past else []
+    earlier = orjson.loads(envelope.past) if envelope.past else []
     add_attempts(root, "attempts", [attempt.as_dict() for attempt in envelope.attempts])
-    add_attempts(root, "attempts before it was replayed", past)
+    add_attempts(root, "attempts before it was replayed", earlier)
     add_body(root, letter.body)
     return root
 
@@ -124,9 +95,9 @@ def add_body(root: Node, body: bytes) -> None:
         node.add(line)
 
 
-def letter_data(letter: DeadLetter) -> dict[str, Any]:
-    """Plain data; a body that is not UTF-8 comes in base64 as well."""
-    data = letter.as_dict()
+def letter_data(letter: DeadLetter, past: str | None = None) -> dict[str, Any]:
+    """Plain data; a body that is not UTF-8 comes in base64 as well. ``past``: why it is, where it is."""
+    data = {**letter.as_dict(), "group": error_group_id(letter), "past": past}
     try:
         letter.body.decode()
     except UnicodeDecodeError:

@@ -1,6 +1,7 @@
 """What commands print: trees and tables for people, JSON for programs.
 
-At a terminal with colours and guides; elsewhere plain lines that tools can cut up.
+At a terminal with colours and guides; elsewhere plain lines that tools can cut up. Most of it comes from other people's
+messages: no control character of theirs reaches a terminal.
 """
 
 import sys
@@ -15,6 +16,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 from rich.tree import Tree
+
+from reach_worker.core.visible import visible, visible_json
 
 LAST_NEEDS: Final = 20
 """Where the last column of a table has so much room, only that one is folded."""
@@ -46,22 +49,28 @@ class Table:
 
 def print_json(document: Any) -> None:
     """One document, for programs."""
-    _write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.write(json_text(document, orjson.OPT_INDENT_2))
 
 
 def print_json_line(document: Any) -> None:
     """One line of many."""
-    _write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.write(json_text(document))
     sys.stdout.flush()
 
 
-def _write(data: bytes) -> None:
-    sys.stdout.write(data.decode())
+def json_text(document: Any, option: int = 0) -> str:
+    """A document as a line of JSON, or with ``option`` (of orjson's) otherwise."""
+    return visible_json(orjson.dumps(document, option=option | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def put(text: str) -> None:
+    """A line of the output."""
+    click.echo(visible(text, lines=True))
 
 
 def say(text: str) -> None:
     """A line for people, beside the output."""
-    click.echo(text, err=True)
+    click.echo(visible(text, lines=True), err=True)
 
 
 def print_tree(root: Node) -> None:
@@ -70,11 +79,11 @@ def print_tree(root: Node) -> None:
         Console().print(_branch(root, None))
     else:
         for depth, node in _walk(root, 0):
-            click.echo(f"{'  ' * depth}{node.text}")
+            click.echo(f"{'  ' * depth}{visible(node.text)}")
 
 
 def _branch(node: Node, parent: Tree | None) -> Tree:
-    text = Text(node.text, style=node.style)
+    text = Text(visible(node.text), style=node.style)
     branch = Tree(text) if parent is None else parent.add(text)
     for child in node.children:
         _branch(child, branch)
@@ -89,6 +98,7 @@ def _walk(node: Node, depth: int) -> Iterable[tuple[int, Node]]:
 
 def print_table(table: Table) -> None:
     """A table."""
+    table = Table(table.columns, [[visible(cell) for cell in row] for row in table.rows], table.styles)
     if sys.stdout.isatty():
         _print_rich(table)
     else:

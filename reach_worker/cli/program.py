@@ -56,10 +56,18 @@ COMMANDS: Final = (
     ),
     Entry("Look", "check", "check:check", "Check the settings, the manifests and the tags."),
     Entry("Look", "topology", "topology:topology", "Show, declare or export queues and exchanges."),
+    Entry("Look", "audit", "audit:audit", "Prove that every accepted task has one end, or name where it is."),
+    Entry(
+        "Look",
+        "doctor",
+        "doctor:doctor",
+        "Look at broker, queues, fleet, store and settings, and say what to do.",
+    ),
     Entry(
         "Repair", "feedback", "feedback:feedback", "Say of a task's result: good, bad, or wrong-agent=AGENT."
     ),
     Entry("Repair", "dlq", "dlq:dlq", "Look at dead letters, replay or drop them."),
+    Entry("Repair", "store", "store:store", "Look at the store's file, prune it, back it up."),
     Entry("Repair", "unmatched", "unmatched:unmatched", "Look at tasks that no agent may take, assign them."),
 )
 _BY_NAME: Final = {entry.name: entry for entry in COMMANDS}

@@ -13,7 +13,7 @@ from reach_worker.cli.command import ReachCommand, json_option
 from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.human_times import took
 from reach_worker.cli.invocation import Invocation, pass_invocation
-from reach_worker.cli.output import print_json_line, say
+from reach_worker.cli.output import print_json_line, put, say
 from reach_worker.cli.parameters import duration, json_object, key_value, read_file
 from reach_worker.cli.progress import progress_bar
 from reach_worker.cli.task_lines import tasks_in
@@ -134,7 +134,7 @@ async def _publish(invocation: Invocation, tasks: Sequence[dict[str, Any]], orde
         if order.as_json:
             print_json_line({"task_id": task_id})
         else:
-            click.echo(task_id)
+            put(task_id)
     return OK
 
 
@@ -188,9 +188,7 @@ def _print_answer(answer: Answer, *, as_json: bool) -> None:
         sys.stdout.write(orjson.dumps(content.get("result"), option=orjson.OPT_INDENT_2).decode() + "\n")
     else:
         reason = f", {content['reason']}" if "reason" in content else ""
-        click.echo(
-            f"task {answer.task_id} {answer.status}{reason}: {content.get('error', 'no error is given')}"
-        )
+        put(f"task {answer.task_id} {answer.status}{reason}: {content.get('error', 'no error is given')}")
     sys.stdout.flush()
 
 
@@ -199,6 +197,6 @@ def _print_silence(task_id: str, order: Order) -> None:
     if order.as_json:
         print_json_line({"task_id": task_id, "status": "no_answer", "final": False})
     else:
-        click.echo(
+        put(
             f"task {task_id}: no answer within {took(order.timeout)}; it goes on, see: reach explain {task_id}"
         )

@@ -13,14 +13,16 @@ from reach_worker.cli.command import ReachCommand, json_option
 from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.invocation import Invocation, pass_invocation
 from reach_worker.cli.letter_filters import filter_from, filter_options
-from reach_worker.cli.output import print_json, say
+from reach_worker.cli.output import print_json, put, say
 from reach_worker.cli.parameters import assignment, pointer, read_file
 from reach_worker.cli.progress import progress_bar
 from reach_worker.clock import SystemClock
-from reach_worker.core.dead_letter import DeadLetter, Filter, HeldBack
+from reach_worker.core.dead_letter import DeadLetter, Filter
+from reach_worker.core.replaying import HeldBack
 from reach_worker.core.tags import fold
 from reach_worker.errors import OutsideWorld
-from reach_worker.services.dead_letters import DeadLetters, Edit, ReplayOrder, ReplayReport
+from reach_worker.services.dead_letters import DeadLetters
+from reach_worker.services.replay_order import Edit, ReplayOrder, ReplayReport
 from reach_worker.settings import Settings
 
 EDITOR: Final = "editor"
@@ -101,6 +103,7 @@ def _editing(environ: dict[str, str]) -> Edit:
         "reach dlq replay --reason attempts_exhausted --newer-than 2h --dry-run",
         "reach dlq replay --capability log.query --rate 5 --limit 100",
         "reach dlq replay --task-id order-17 --edit editor",
+        "reach dlq replay --group 5c1f09ab --rate 20",
         'reach dlq replay --error "/limit" --set /payload/limit=10 --unset /payload/max',
     ],
 )
@@ -120,17 +123,20 @@ def _editing(environ: dict[str, str]) -> Edit:
 @click.option(
     "--unset", "removals", multiple=True, type=pointer, metavar="POINTER", help="Take this out of each body."
 )
-@click.option("--force", is_flag=True, help="Also those that were replayed three times already.")
+@click.option(
+    "--force", is_flag=True, help="Also those that were replayed three times, or have succeeded since."
+)
 @json_option
 @pass_invocation
 def replay(invocation: Invocation, /, *, as_json: bool, **options: Any) -> int:
     """Send dead letters to the routers again.
 
     Without a filter all that are there when it begins, never one twice. Each is sent on, confirmed, before it is
-    removed. It begins a new life: a fresh budget of attempts, the old history kept. One that is no task, or was replayed
-    three times already, is held back and stays.
+    removed; one that a crash leaves behind may be replayed again, and does not run twice. It begins a new life: a fresh
+    budget of attempts, the old history kept. Held back, and kept, is one that is no task, was replayed three times
+    already, or has gone on since: by the store its task has succeeded after all, or began anew.
 
-    Exit status 1: some were held back or failed, or a task that was named is not there.
+    Exit status 1: some were held back or failed, the run ended early, or a task that was named is not there.
     """
     wanted = filter_from(options, SystemClock().utc_us())
     order = Wish(**options).order(wanted, invocation)
@@ -155,7 +161,7 @@ async def _replay(settings: Settings, order: ReplayOrder, *, as_json: bool) -> i
 
 def _missing(order: ReplayOrder, report: ReplayReport) -> list[str]:
     """The tasks that were named and are not there."""
-    if order.limit is not None and len(report.replayed) >= order.limit:
+    if order.reached(len(report.replayed)):
         return []
     found = {*report.replayed, *(task for task, _ in report.held_back), *(task for task, _ in report.failed)}
     return sorted(order.wanted.task_ids - found)
@@ -163,8 +169,7 @@ def _missing(order: ReplayOrder, report: ReplayReport) -> list[str]:
 
 def _ended_early(order: ReplayOrder, report: ReplayReport) -> bool:
     """Fewer were seen than were there, and no limit explains it."""
-    reached = order.limit is not None and len(report.replayed) >= order.limit
-    return report.seen < report.there and not reached
+    return report.seen < report.there and not order.reached(len(report.replayed))
 
 
 async def _why_early(letters: DeadLetters) -> str:
@@ -172,22 +177,27 @@ async def _why_early(letters: DeadLetters) -> str:
         await letters.count()
     except OutsideWorld as error:
         return str(error)
-    return "somebody else has taken some of them"
+    return "somebody else has taken some of them, or the connection was lost; run it again"
 
 
 def _print(report: ReplayReport, missing: Sequence[str], *, dry_run: bool) -> None:
     done = "would be replayed" if dry_run else "replayed"
-    click.echo(
+    put(
         f"looked at {report.seen} of {report.there}: {report.matched} are meant, {len(report.replayed)} {done}, "
         f"{len(report.held_back)} held back, {len(report.failed)} failed; {report.left} left"
     )
+    if report.not_removed:
+        put(
+            f"{len(report.not_removed)} of the replayed are in the queue still: the connection ended before they were "
+            "removed. Replay again: none of them runs twice"
+        )
     for title, each in (("held back", report.held_back), ("failed", report.failed)):
         for task_id, why in each[:SHOWN]:
-            click.echo(f"{title} {task_id}: {why}")
+            put(f"{title} {task_id}: {why}")
         if len(each) > SHOWN:
-            click.echo(f"{title}: {len(each) - SHOWN} more, --json has them all")
+            put(f"{title}: {len(each) - SHOWN} more, --json has them all")
     for task_id in missing:
         say(f"there is no dead letter of task {task_id!r}")
     if dry_run and report.replayed:
         more = " …" if len(report.replayed) > SHOWN else ""
-        click.echo(f"would be replayed: {', '.join(report.replayed[:SHOWN])}{more}")
+        put(f"would be replayed: {', '.join(report.replayed[:SHOWN])}{more}")

@@ -9,7 +9,7 @@ from reach_worker.cli.command import ReachGroup, json_option
 from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.invocation import Invocation, pass_invocation
 from reach_worker.cli.letters import first_line, letter_data, moment
-from reach_worker.cli.output import Table, print_json, print_table, say
+from reach_worker.cli.output import Table, print_json, print_table, put, say
 from reach_worker.core.dead_letter import DeadLetter, Filter
 from reach_worker.core.tags import fold
 from reach_worker.settings import Settings
@@ -104,5 +104,5 @@ async def _assign(settings: Settings, task: str, to_agent: str | None, capabilit
     if held_back is not None:
         say(f"task {task} stays: {held_back.why}")
         return TROUBLE
-    click.echo(f"task {task} is with the routers again; see: reach explain {task}")
+    put(f"task {task} is with the routers again; see: reach explain {task}")
     return OK

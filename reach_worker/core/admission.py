@@ -9,6 +9,7 @@ from reach_worker.core.gates import Ask
 from reach_worker.core.message import Delivery
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
+from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import TagTable, fold
 from reach_worker.core.task import LONGEST_DEADLINE_MS, LONGEST_ID, Refusal, Task, decode_task, usable_id
 
@@ -143,12 +144,8 @@ def _refuse_properties(delivery: Delivery, names: Names) -> Refusal | None:
         return Refusal(
             DeadLetterReason.UNDECODABLE, f"the message properties cannot be decoded: {delivery.fault}"
         )
-    if delivery.reply_to and names.ours(delivery.reply_to):
-        return Refusal(
-            DeadLetterReason.INVALID,
-            f"reply_to {delivery.reply_to!r} is one of the router's own queues; use a queue of yours",
-        )
-    return None
+    why = why_not_answered(delivery.reply_to, names) if delivery.reply_to else None
+    return None if why is None else Refusal(DeadLetterReason.INVALID, why)
 
 
 def _deadline(task: Task, delivery: Delivery, now_us: int) -> int | None:

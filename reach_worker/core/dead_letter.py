@@ -1,24 +1,25 @@
 """Dead letters as people see them: reading one, choosing some, and what replaying one sends."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
 
 from reach_worker.core.dispatch import OUTCOME
 from reach_worker.core.envelope import ANONYMOUS, BadHeaders, Envelope, envelope_from, number, passed_on, text
+from reach_worker.core.error_group import group_id, group_text
 from reach_worker.core.message import Delivery
-from reach_worker.core.outcome import DeadLetterReason, cut
+from reach_worker.core.names import Names
+from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import fold
-from reach_worker.core.task import Refusal, Task, decode_task
+from reach_worker.core.task import Task, decode_task, usable_id
 
 REASON: Final = "x-reach-reason"
 ERROR: Final = "x-reach-error"
 DIED_AT: Final = "x-reach-died-at"
-MAX_REPLAYS: Final = 3
-"""A message that was replayed so often is held back unless forced."""
 
 _BROKER_REASONS: Final[Mapping[str, DeadLetterReason]] = {
     "expired": DeadLetterReason.EXPIRED,
@@ -33,6 +34,7 @@ class DeadLetter:
     """One dead letter. Times are UTC microseconds; ``died_at`` is 0 where only the broker knows.
 
     ``is_outcome``: an agent's outcome that nobody could read; it is shown, never replayed as a task.
+    ``nameless``: it came without an id; the one it is shown by follows from its contents, and others may have it too.
     """
 
     envelope: Envelope
@@ -41,6 +43,7 @@ class DeadLetter:
     died_at: int
     body: bytes
     is_outcome: bool = False
+    nameless: bool = False
 
     @property
     def task_id(self) -> str:
@@ -70,16 +73,25 @@ class DeadLetter:
 
 
 def dead_letter_from(delivery: Delivery) -> DeadLetter:
-    """What a message in the dead letters says. Never raises: also what the broker itself put there can be read."""
-    headers = delivery.headers
+    """What a message in the dead letters says. Never raises: also what the broker itself put there can be read.
+
+    Our headers are believed only where a router or an agent wrote them. What the broker took from the public door (its
+    own expiration, a delivery limit) still has the publisher's: he could name another caller, or one of our queues.
+    """
+    public = _is_public(delivery)
+    headers = _without_ours(delivery.headers) if public else delivery.headers
     envelope = envelope_from(headers)
+    nameless = False
     if isinstance(envelope, BadHeaders):
         envelope = _envelope_of_stranger(delivery)
+        nameless = not envelope.task_id
+        if nameless:
+            envelope = replace(envelope, task_id=_stand_in(delivery), flow_id=_stand_in(delivery))
     said = text(headers, REASON) or ""
     try:
         reason, error = DeadLetterReason(said), text(headers, ERROR) or ""
     except ValueError:
-        reason, error = _broker_reason(headers)
+        reason, error = _broker_reason(delivery)
         error = text(headers, ERROR) or error
     return DeadLetter(
         envelope=_readable(envelope),
@@ -88,25 +100,66 @@ def dead_letter_from(delivery: Delivery) -> DeadLetter:
         died_at=number(headers, DIED_AT) or 0,
         body=delivery.body,
         is_outcome=OUTCOME in headers,
+        nameless=nameless,
     )
+
+
+def _is_public(delivery: Delivery) -> bool:
+    """It came straight from the public door: by its exchange, or out of the queue behind it.
+
+    Ours never had an ``x-death`` of that queue: what is admitted gets headers of our own.
+    """
+    if delivery.exchange:
+        return True
+    return any(death.get("queue") == _names(delivery).intake for death in _deaths(delivery.headers))
+
+
+def _names(delivery: Delivery) -> Names:
+    """Dead letters and unmatched tasks lie in ``<prefix>.<kind>``."""
+    return Names(delivery.queue.rpartition(".")[0])
+
+
+def _deaths(headers: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    deaths = headers.get("x-death")
+    return [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+
+
+def _without_ours(headers: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in headers.items() if not name.startswith("x-reach-")}
 
 
 def _envelope_of_stranger(delivery: Delivery) -> Envelope:
     task = decode_task(delivery.body, max_bytes=len(delivery.body) + 1)
-    own_id = task.task_id if isinstance(task, Task) else None
     capability = fold(task.capability or "") if isinstance(task, Task) else ""
-    task_id = own_id or delivery.message_id or "unknown"
+    message_id = delivery.message_id if usable_id(delivery.message_id) else None
+    task_id = (task.task_id if isinstance(task, Task) else None) or message_id or ""
+    refused = (
+        delivery.reply_to is not None and why_not_answered(delivery.reply_to, _names(delivery)) is not None
+    )
     return Envelope(
         task_id=task_id,
-        flow_id=task_id,
+        flow_id=(task.flow_id if isinstance(task, Task) else None) or task_id,
         capability=capability,
         caller=delivery.user_id or ANONYMOUS,
-        first_seen=int((delivery.timestamp_s or 0) * 1_000_000),
-        reply_to=delivery.reply_to,
+        first_seen=max(0, int((delivery.timestamp_s or 0) * 1_000_000)),
+        reply_to=None if refused else delivery.reply_to,
         correlation_id=delivery.correlation_id,
         content_type=delivery.content_type,
         passed_on=passed_on(delivery.headers),
     )
+
+
+def _stand_in(delivery: Delivery) -> str:
+    """Something to call a message by that has no id: the same each time one looks."""
+    seen = (
+        delivery.body,
+        repr(delivery.headers.get("x-death")).encode(),
+        (delivery.correlation_id or "").encode(),
+    )
+    digest = blake2b(digest_size=6)
+    for part in seen:
+        digest.update(blake2b(part).digest())
+    return f"nameless-{digest.hexdigest()}"
 
 
 def _readable(envelope: Envelope) -> Envelope:
@@ -118,9 +171,13 @@ def _readable(envelope: Envelope) -> Envelope:
     return envelope if isinstance(past, list) else replace(envelope, past=None)
 
 
-def _broker_reason(headers: Mapping[str, Any]) -> tuple[DeadLetterReason, str]:
-    deaths = headers.get("x-death")
-    first = deaths[0] if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict) else {}
+def _broker_reason(delivery: Delivery) -> tuple[DeadLetterReason, str]:
+    if delivery.fault is not None:
+        return (
+            DeadLetterReason.UNDECODABLE,
+            f"the broker gave it up, and its properties cannot be decoded: {delivery.fault}",
+        )
+    first = next(iter(_deaths(delivery.headers)), {})
     reason, queue = str(first.get("reason", "")), str(first.get("queue", ""))
     known = _BROKER_REASONS.get(reason, DeadLetterReason.BROKER_REFUSED)
     if not reason:
@@ -132,7 +189,7 @@ def _broker_reason(headers: Mapping[str, Any]) -> tuple[DeadLetterReason, str]:
 class Filter:
     """Which dead letters are meant. Everything that is set must fit; times are UTC microseconds.
 
-    ``contains`` is looked for in the error text, without case.
+    ``contains`` is looked for in the error text, without case. ``group``: the id of a group of errors.
     """
 
     reasons: frozenset[DeadLetterReason] = frozenset()
@@ -142,6 +199,7 @@ class Filter:
     task_ids: frozenset[str] = frozenset()
     died_before: int | None = None
     died_after: int | None = None
+    group: str | None = None
 
     def fits(self, letter: DeadLetter) -> bool:
         """Whether this one is meant."""
@@ -153,92 +211,16 @@ class Filter:
             self.contains is None or self.contains.casefold() in letter.error.casefold(),
             self.died_before is None or letter.died_at < self.died_before,
             self.died_after is None or letter.died_at >= self.died_after,
+            self.group is None or error_group_id(letter) == self.group,
         )
         return all(checks)
 
 
-_VARIABLE: Final = re.compile(r"[0-9a-f]{8,}|\d+|'[^']*'|\"[^\"]*\"")
-
-
 def error_group(letter: DeadLetter) -> str:
-    """Reason and error text with what differs from case to case (numbers, ids, quoted words) taken out."""
-    return f"{letter.reason.value}: {_VARIABLE.sub('…', cut(letter.error, 200))}"
+    """Reason and error text with what differs from case to case (numbers, ids, quoted words, paths) taken out."""
+    return f"{letter.reason.value}: {group_text(letter.error)}"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBack:
-    """Not replayed, with why and what would change it."""
-
-    why: str
-
-
-def replayed(
-    letter: DeadLetter, *, to_agent: str | None, body: bytes | None, force: bool, max_bytes: int
-) -> tuple[Envelope, bytes] | HeldBack:
-    """What replaying a dead letter sends to the routers: a new life, with a fresh budget and the old history kept.
-
-    ``body`` replaces the task's own (an edited one). The deadline counts anew.
-    """
-    if letter.is_outcome:
-        return HeldBack("it is an agent's outcome, not a task; read it, then drop it")
-    if letter.envelope.replays >= MAX_REPLAYS and not force:
-        return HeldBack(f"it was replayed {letter.envelope.replays} times already; --force replays it again")
-    sent = letter.body if body is None else body
-    task = decode_task(sent, max_bytes=max_bytes)
-    if isinstance(task, Refusal):
-        return HeldBack(f"the body is no task ({task.reason.value}): {task.error}; --edit mends it")
-    old = letter.envelope
-    past = [*(orjson.loads(old.past) if old.past else []), *(attempt.as_dict() for attempt in old.attempts)]
-    envelope = replace(
-        old,
-        life=old.life + 1,
-        replays=old.replays + 1,
-        attempts=(),
-        released=(),
-        past=_shortened(past),
-        deadline=None,
-        not_before=0,
-        capability=fold(task.capability or ""),
-        to_agent=to_agent,
-        side_effects=task.side_effects,
-    )
-    return envelope, sent
-
-
-def assigned(
-    letter: DeadLetter, *, to_agent: str | None, capability: str | None, max_bytes: int
-) -> tuple[Envelope, bytes] | HeldBack:
-    """What assigning an unmatched task sends to the routers: the same task, now for whom a person chose."""
-    body = letter.body
-    if capability is not None:
-        body = _with_capability(body, capability)
-    task = decode_task(body, max_bytes=max_bytes)
-    if isinstance(task, Refusal):
-        return HeldBack(f"the body is no task ({task.reason.value}): {task.error}")
-    envelope = replace(
-        letter.envelope, capability=fold(task.capability or ""), to_agent=to_agent, not_before=0
-    )
-    return envelope, body
-
-
-def _with_capability(body: bytes, capability: str) -> bytes:
-    """The task with another capability, in place of its intent if it had one. A body that is no object stays."""
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body
-    if not isinstance(data, dict):
-        return body
-    return orjson.dumps(
-        {**{name: value for name, value in data.items() if name != "intent"}, "capability": capability}
-    )
-
-
-PAST_LIMIT: Final = 16 * 1024
-
-
-def _shortened(past: list[Any]) -> str | None:
-    """The history as JSON text; the oldest go first where it would not fit into the headers."""
-    while past and len(orjson.dumps(past)) > PAST_LIMIT:
-        past = past[1:]
-    return orjson.dumps(past).decode() if past else None
+def error_group_id(letter: DeadLetter) -> str:
+    """A short name for the group, the same everywhere and always."""
+    return group_id(error_group(letter))

@@ -10,6 +10,7 @@ class Delivery:
     """A message as it came. ``receipt`` is the adapter's own; only it knows what to do with it.
 
     ``expiration_ms`` and ``timestamp_s`` are the publisher's; ``fault`` tells that the properties could not be decoded.
+    ``exchange``: where it was published to, empty for the default one.
     """
 
     queue: str
@@ -27,6 +28,7 @@ class Delivery:
     routing_key: str = ""
     redelivered: bool = False
     fault: str | None = None
+    exchange: str = ""
 
 
 @dataclass(frozen=True, slots=True)

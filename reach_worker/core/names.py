@@ -1,11 +1,15 @@
 """The names of the queues and exchanges."""
 
+import re
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
 LONGEST: Final = 160
 """Characters of an id's part of a queue name: with prefix and kind it stays below the 255 bytes of AMQP."""
+
+
+_VERSION: Final = re.compile(r"\.v\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,10 @@ class Names:
         return f"{self.prefix}.outcomes.{in_ascii(router_id)}"
 
     def ours(self, name: str) -> bool:
-        """The name is under the prefix."""
+        """The name is under the prefix, in this version of the topology or another: ``reach.v1.`` and ``reach.v2.``."""
+        stem = _VERSION.sub("", self.prefix)
+        if stem != self.prefix:
+            return re.match(rf"{re.escape(stem)}\.v\d+(?:\.|$)", name) is not None
         return name == self.prefix or name.startswith(f"{self.prefix}.")
 
 

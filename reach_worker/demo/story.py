@@ -16,7 +16,7 @@ from reach_worker.demo.tasks import DemoTask, repaired
 from reach_worker.demo.watch import Watch
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Clock
-from reach_worker.services.dead_letters import ReplayOrder
+from reach_worker.services.replay_order import ReplayOrder
 
 KILLED: Final = "log-analyzer"
 HELD: Final = 5

@@ -68,6 +68,12 @@ class BrokerSettings(_Section):
         10.0, gt=0, le=600, description="longest wait for a publish or a call, seconds"
     )
     connect_timeout_s: float = Field(10.0, gt=0, le=600, description="longest wait for a connection, seconds")
+    consumer_timeout_s: float = Field(
+        1800.0,
+        gt=0,
+        description="the broker's consumer_timeout, as its operator set it, seconds: nothing is held unacknowledged "
+        "for half of it, so that a task may run longer",
+    )
 
     def redacted(self) -> tuple[str, ...]:
         """The URLs with their passwords hidden."""

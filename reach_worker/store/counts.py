@@ -39,15 +39,27 @@ WHERE (agent_id, capability) IN (
 COUNTS_AND_TIMES: Final = f"""
 SELECT {COLUMNS}, (
     SELECT json_group_array(duration_ms) FROM (
-        SELECT o.duration_ms FROM outcomes AS o
-        WHERE o.agent_id = s.agent_id AND o.capability = s.capability AND o.outcome = 'succeeded'
-            AND o.standing = 'current' AND o.duration_ms < 1e12
-        ORDER BY o.at DESC, o.id DESC LIMIT {WINDOW}
+        SELECT duration_ms FROM (
+            SELECT o.at, o.id, o.duration_ms FROM outcomes AS o
+            WHERE o.agent_id = s.agent_id AND o.capability = s.capability AND o.outcome = 'succeeded'
+                AND o.standing = 'current' AND o.duration_ms < 1e12
+            ORDER BY o.at DESC, o.id DESC LIMIT {WINDOW}
+        )
+        UNION ALL
+        SELECT duration_ms FROM (
+            SELECT p.duration_ms FROM service_times AS p
+            WHERE p.agent_id = s.agent_id AND p.capability = s.capability
+            ORDER BY p.at DESC, p.outcome DESC LIMIT {WINDOW}
+        )
+        LIMIT {WINDOW}
     )
 )
 FROM success AS s
 """  # noqa: S608 - our names
-"""Every row as :data:`COLUMNS`, then its last service times in milliseconds as JSON, newest first."""
+"""Every row as :data:`COLUMNS`, then its last service times in milliseconds as JSON, newest first.
+
+Those of tasks that were pruned are older than all others, as far as the order of a few hundred matters.
+"""
 
 _SAVE: Final = (
     f"INSERT OR REPLACE INTO success ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our names
@@ -65,7 +77,8 @@ async def count_outcomes(connection: aiosqlite.Connection, after: int) -> None:
         for agent, capability, outcome, at in found
     ]
     keys = {(agent, capability) for agent, capability, _, _ in new}
-    record = TrackRecord(dict(map(track_of, await connection.execute_fetchall(_COUNTS, (_json(keys),)))))
+    counted = map(_track_or_none, await connection.execute_fetchall(_COUNTS, (_json(keys),)))
+    record = TrackRecord(dict(each for each in counted if each is not None))
     for agent, capability, outcome, at in new:
         count(record, agent, capability, outcome, at)
     await connection.executemany(_SAVE, [_values(key, track) for key, track in record.tracks.items()])
@@ -96,12 +109,21 @@ def _json(keys: Iterable[Key]) -> str:
 
 
 def track_of(row: Sequence[Any]) -> tuple[Key, Track]:
-    """The track in a row of ``success``, read as :data:`COLUMNS`."""
+    """The track in a row of ``success``, read as :data:`COLUMNS`. A damaged one raises ``TypeError``, ``ValueError``."""
     agent_id, capability, *counts = row
     track = Track()
     for place, count_ in zip(range(0, len(counts), 3), _parts(track), strict=True):
-        count_.good, count_.tries, count_.at = counts[place], counts[place + 1], counts[place + 2] / 1e6
-    return (agent_id, capability), track
+        good, tries, at = map(float, counts[place : place + 3])
+        count_.good, count_.tries, count_.at = good, tries, at / 1e6
+    return (str(agent_id), str(capability)), track
+
+
+def _track_or_none(row: Sequence[Any]) -> tuple[Key, Track] | None:
+    """The same; nothing for a damaged row, which is counted anew."""
+    try:
+        return track_of(row)
+    except (TypeError, ValueError):
+        return None
 
 
 def _values(key: Key, track: Track) -> tuple[object, ...]:

@@ -28,7 +28,18 @@ WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
 class StoreBusy(StoreUnavailable):
-    """Locked, full, or a read or write failed: it may pass by itself, so it is worth another try."""
+    """Locked, full, or out of memory: it may pass by itself, so it is worth another try."""
+
+
+class StoreSick(StoreUnavailable):
+    """The file is there, and is damaged, write-protected, or on a disk that fails: for a person to mend.
+
+    Worth another try too, but from the beginning, with a new connection.
+    """
+
+
+class StoreDamaged(StoreSick):
+    """What is in the file makes no sense to SQLite."""
 
 
 _PASSING: Final = frozenset(
@@ -37,11 +48,21 @@ _PASSING: Final = frozenset(
         sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_PROTOCOL,
         sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_INTERRUPT,
     }
 )
+
+
+_WHAT_TO_DO: Final = {
+    sqlite3.SQLITE_CORRUPT: (
+        "; it is damaged: move it away, with the files beside it that end with -wal and -shm, and a new one is made, "
+        "or put a backup in its place"
+    ),
+    sqlite3.SQLITE_READONLY: "; see that this user may write it and its folder",
+    sqlite3.SQLITE_CANTOPEN: "; see that its folder is there, and that this user may read and write both",
+    sqlite3.SQLITE_IOERR: "; see to the disk: is it full, or failing?",
+}
 
 
 def unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailable | StoreForeign:
@@ -53,8 +74,14 @@ def unavailable(path: Path, error: sqlite3.Error | OSError) -> StoreUnavailable 
         return StoreForeign(
             f"{path} is not an SQLite database; set store.path to another file, or move it away"
         )
-    kind = StoreBusy if code in _PASSING else StoreUnavailable
-    return kind(f"{path}: {error}")
+    if path.is_dir():
+        return StoreUnavailable(f"{path} is a folder; set store.path to a file in it")
+    if code in _PASSING:
+        return StoreBusy(f"{path}: {error}")
+    text = f"{path}: {error}{_WHAT_TO_DO.get(code, '')}"
+    if code == sqlite3.SQLITE_CORRUPT:
+        return StoreDamaged(text)
+    return StoreSick(text) if path.is_file() else StoreUnavailable(text)
 
 
 @contextmanager
@@ -64,6 +91,19 @@ def our_errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise unavailable(path, error) from error
+    except UnicodeDecodeError as error:  # SQLite quotes what is damaged, and Python cannot read it
+        raise StoreDamaged(f"{path}: {error.object!r}{_WHAT_TO_DO[sqlite3.SQLITE_CORRUPT]}") from error
+
+
+@contextmanager
+def sense(path: Path) -> Iterator[None]:
+    """Making our own values of what was read; what cannot be one is damage that SQLite did not see."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise StoreDamaged(
+            f"{path}: a row makes no sense ({error}){_WHAT_TO_DO[sqlite3.SQLITE_CORRUPT]}"
+        ) from error
 
 
 async def connect(path: Path, busy_s: float) -> aiosqlite.Connection:
@@ -75,7 +115,8 @@ async def connect(path: Path, busy_s: float) -> aiosqlite.Connection:
         StoreForeign: the file is something else; it was not touched.
         StoreNewer: a newer version of this package wrote it; it was not touched.
         StoreBusy: it is locked, or the disk is full.
-        StoreUnavailable: it cannot be opened, and will not be by waiting.
+        StoreSick: it is damaged or write-protected.
+        StoreUnavailable: it cannot be made.
     """
     with our_errors(path):
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)

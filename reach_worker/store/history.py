@@ -3,17 +3,17 @@
 Every question raises ``StoreUnavailable`` where the file cannot be read (any more).
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import orjson
 
 from reach_worker.core.duplicates import TaskState
-from reach_worker.ports import AnswerLost, BreakerMoved, Dispatched, Joined, ManifestSeen, Started
+from reach_worker.ports import AnswerLost, BreakerMoved, Dispatched, ManifestSeen, Started
 from reach_worker.store.counts import COLUMNS
-from reach_worker.store.database import connect_to_read, our_errors
+from reach_worker.store.database import connect_to_read, our_errors, sense
 from reach_worker.store.link import Link
 from reach_worker.store.records import (
     AgentSuccess,
@@ -23,9 +23,12 @@ from reach_worker.store.records import (
     agent_success,
     decided,
     ended,
+    joined,
     outcome_seen,
     stored_task,
 )
+
+RecordT = TypeVar("RecordT")
 
 BUSY_S: Final = 5.0
 """Patience with a lock; readers hardly ever meet one."""
@@ -95,14 +98,14 @@ _PARTS: Final = {
     "lost_answers": "SELECT task_id, reply_to, at FROM lost_answers WHERE task_id = ? ORDER BY at",
 }
 
-_READ: Final = {
+_READ: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
     "lives": stored_task,
     "decisions": decided,
     "dispatches": lambda row: Dispatched(*row),
     "starts": lambda row: Started(*row),
     "outcomes": outcome_seen,
     "ends": ended,
-    "waiters": lambda row: Joined(*row),
+    "waiters": joined,
     "lost_answers": lambda row: AnswerLost(*row),
 }
 
@@ -188,7 +191,7 @@ class StoreReader:
         await self._ask("BEGIN")  # all parts as they were at one moment, while routers write
         try:
             for name, sql in _PARTS.items():
-                parts[name] = tuple(map(_READ[name], await self._ask(sql, task_id)))
+                parts[name] = tuple(await self._read(_READ[name], sql, task_id))
         finally:
             await self._ask("COMMIT")
         return TaskHistory(**parts) if parts["lives"] else None
@@ -199,16 +202,16 @@ class StoreReader:
 
     async def flow(self, flow_id: str) -> list[StoredTask]:
         """The tasks of a flow, each in its newest life, in the order they came."""
-        return [stored_task(row) for row in await self._ask(_FLOW, flow_id)]
+        return await self._read(stored_task, _FLOW, flow_id)
 
     async def recent(self, limit: int, state: TaskState | None = None) -> list[StoredTask]:
         """The tasks that came last (in that state), each in its newest life, newest first."""
-        return [stored_task(row) for row in await self._ask(recent_query(state), limit)]
+        return await self._read(stored_task, recent_query(state), limit)
 
     async def agents(self, now_us: int) -> list[AgentSuccess]:
         """Success statistics per agent and capability, as they are at ``now_us`` (UTC microseconds)."""
-        rows = await self._ask(f"SELECT {COLUMNS} FROM success ORDER BY agent_id, capability")  # noqa: S608 - our names
-        return [agent_success(row, now_us) for row in rows]
+        sql = f"SELECT {COLUMNS} FROM success ORDER BY agent_id, capability"  # noqa: S608 - our names
+        return await self._read(lambda row: agent_success(row, now_us), sql)
 
     async def logged(self, since_us: int, until_us: int) -> AsyncIterator[tuple[dict[str, Any], str | None]]:
         """Decisions that chose an agent in a period, in order, each with the outcome of its attempt if there is one."""
@@ -217,7 +220,9 @@ class StoreReader:
             rows = await self._ask(_LOGGED, after, since_us, until_us, PAGE)
             for number, detail, outcome in rows:
                 after = number
-                yield orjson.loads(detail), outcome
+                with sense(self._path):
+                    decision = orjson.loads(detail)
+                yield decision, outcome
             if len(rows) < PAGE:
                 return
 
@@ -231,13 +236,20 @@ class StoreReader:
 
     async def counts(self) -> Counts:
         """How many tasks are in each state, and how many lives ended more than once."""
-        states = {TaskState(state): count for state, count in await self._ask(_STATES)}
+        states = dict(await self._read(lambda row: (TaskState(row[0]), int(row[1])), _STATES))
         ((doubled,),) = await self._ask(_DOUBLED)
         return Counts({state: states.get(state, 0) for state in TaskState}, doubled)
 
     async def manifests(self) -> list[ManifestSeen]:
         """The manifest of every agent that was seen last."""
         return [ManifestSeen(*row) for row in await self._ask(_MANIFESTS)]
+
+    async def _read(
+        self, read: Callable[[Sequence[Any]], RecordT], sql: str, *parameters: object
+    ) -> list[RecordT]:
+        rows = await self._ask(sql, *parameters)
+        with sense(self._path):
+            return [read(row) for row in rows]
 
     async def _ask(self, sql: str, *parameters: object) -> Sequence[Sequence[Any]]:
         connection = await self._link.get()

@@ -7,26 +7,30 @@ counted, and answered from memory alone.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from reach_worker.core.duplicates import KnownTask
 from reach_worker.core.outcome import OutcomeClass
-from reach_worker.core.success import TrackRecord
-from reach_worker.errors import OutsideWorld
+from reach_worker.core.success import Track, TrackRecord
+from reach_worker.errors import OutsideWorld, StoreUnavailable
 from reach_worker.ports import Claimed, Ended, Joined, KnownDispatch, Standing
 from reach_worker.store.counts import COUNTS_AND_TIMES, track_of
-from reach_worker.store.database import StoreBusy, connect_to_read, our_errors
+from reach_worker.store.database import StoreBusy, connect_to_read, our_errors, sense
 from reach_worker.store.facts import Life, OfLife, completed, learn, with_claim
 from reach_worker.store.link import Link
-from reach_worker.store.records import ended, known_dispatch
+from reach_worker.store.records import ended, joined, known_dispatch, sound
 from reach_worker.store.stats import StoreStats, worth_saying
 from reach_worker.store.unwritten import Unwritten
 
 log = logging.getLogger(__name__)
+ReadT = TypeVar("ReadT")
+
+KnownTasks = Callable[[Sequence[str]], Awaitable[dict[str, KnownTask]]]
 
 START_S: Final = 10.0
 """Patience for what is asked once, at the start, and may be long."""
@@ -83,7 +87,11 @@ SELECT task_id, reply_to, correlation_id, at FROM waiters
 WHERE task_id IN (SELECT value FROM json_each(?)) ORDER BY at, id
 """
 
-_FEEDBACK: Final = "SELECT agent_id, capability, verdict, at FROM feedback ORDER BY at"
+_FEEDBACK: Final = """
+SELECT agent_id, capability, verdict, at FROM feedback
+UNION ALL SELECT agent_id, capability, verdict, at FROM judgements
+ORDER BY at
+"""
 _MANIFESTS: Final = "SELECT body, max(last_seen) FROM manifests GROUP BY agent_id ORDER BY agent_id"
 
 
@@ -104,28 +112,25 @@ class Reader:
     async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:
         """What is known of these task ids."""
         late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, OfLife)]
-        found = await self._ask(_TASKS, _json(task_ids), self._wait_s)
-        lives = [_life(row) for row in found if row[-1] is not None]
-        newest = {life.task_id: life for life in lives}
+        found = await self._ask(_TASKS, _json(task_ids), self._wait_s, _life_or_claim)
+        newest = {life.task_id: life for life in found if isinstance(life, Life)}
         for row in late:
             learn(newest, row)
         known = {task_id: life.known() for task_id, life in newest.items()}
-        for claim in (Claimed(*row[:4]) for row in found if row[-1] is None):
+        for claim in (each for each in found if isinstance(each, Claimed)):
             known[claim.task_id] = with_claim(known.get(claim.task_id), claim)
         return known
 
     async def known_dispatches(self, dispatch_ids: Sequence[str]) -> dict[str, KnownDispatch]:
         """What is known of these dispatches."""
         late = self._unwritten.of_dispatches(dispatch_ids)
-        stored = [
-            known_dispatch(row) for row in await self._ask(_DISPATCHES, _json(dispatch_ids), self._wait_s)
-        ]
+        stored = await self._ask(_DISPATCHES, _json(dispatch_ids), self._wait_s, known_dispatch)
         return completed(stored, late)
 
     async def open_dispatches(self, router: str) -> list[KnownDispatch]:
         """Dispatches of a router without a current outcome, whose task has not ended."""
         late = self._unwritten.all_rows()
-        stored = [known_dispatch(row) for row in await self._ask(_OPEN, (router,), START_S)]
+        stored = await self._ask(_OPEN, (router,), START_S, known_dispatch)
         ended = {(row.task_id, row.life) for row in late if isinstance(row, Ended)}
         return [
             one
@@ -136,7 +141,7 @@ class Reader:
     async def waiters(self, task_ids: Sequence[str]) -> dict[str, list[Joined]]:
         """Who else waits for these tasks, in the order they came."""
         late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, Joined)]
-        stored = [Joined(*row) for row in await self._ask(_WAITERS, _json(task_ids), self._wait_s)]
+        stored = await self._ask(_WAITERS, _json(task_ids), self._wait_s, joined)
         found: dict[str, dict[tuple[str, str | None], Joined]] = {}
         for waiter in (*stored, *late):
             found.setdefault(waiter.task_id, {}).setdefault((waiter.reply_to, waiter.correlation_id), waiter)
@@ -145,27 +150,28 @@ class Reader:
     async def track_record(self) -> TrackRecord:
         """The statistics of every agent on every capability."""
         record = TrackRecord.empty()
-        for *counts, durations in await self._ask(COUNTS_AND_TIMES, (), START_S):
-            key, track = track_of(counts)
-            for duration_ms in reversed(orjson.loads(durations)):
-                track.service.add(duration_ms / 1000)
+        for key, track in await self._ask(COUNTS_AND_TIMES, (), START_S, _track_and_times):
             record.put(key, track)
-        for agent_id, capability, verdict, at in await self._ask(_FEEDBACK, (), START_S):
-            record.touch(agent_id, capability).judged(at / 1e6, verdict)
+        for agent_id, capability, verdict, at in await self._ask(_FEEDBACK, (), START_S, _judgement):
+            record.touch(agent_id, capability).judged(at, verdict)
         return record
 
     async def manifests(self) -> list[str]:
         """The manifest of every agent that was seen last, as JSON."""
-        return [body for body, _ in await self._ask(_MANIFESTS, (), START_S)]
+        return await self._ask(_MANIFESTS, (), START_S, lambda row: str(row[0]))
 
     async def _ask(
-        self, sql: str, parameters: tuple[object, ...], patience_s: float
-    ) -> list[tuple[Any, ...]]:
+        self,
+        sql: str,
+        parameters: tuple[object, ...],
+        patience_s: float,
+        read: Callable[[Sequence[Any]], ReadT],
+    ) -> list[ReadT]:
         try:
             async with asyncio.timeout(patience_s):
                 connection = await self._link.get()
                 with our_errors(self._path):
-                    return [tuple(row) for row in await connection.execute_fetchall(sql, parameters)]
+                    rows = await connection.execute_fetchall(sql, parameters)
         except TimeoutError:
             await self._link.interrupt()
             self._failed(f"{self._path}: no answer within {patience_s:g} s")
@@ -175,7 +181,17 @@ class Reader:
                 await self._link.drop()
         except ValueError as error:  # aiosqlite's word for a connection that another question just dropped
             self._failed(f"{self._path}: {error}")
+        else:
+            return [value for row in rows for value in self._sensible(read, row)]
         return []
+
+    def _sensible(self, read: Callable[[Sequence[Any]], ReadT], row: Sequence[Any]) -> Iterator[ReadT]:
+        """What the row says; nothing where it is damaged, which takes no other row with it."""
+        try:
+            with sense(self._path):
+                yield read(row)
+        except StoreUnavailable as error:
+            self._failed(str(error))
 
     def _failed(self, error: str) -> None:
         self._stats.failed_reads += 1
@@ -184,16 +200,45 @@ class Reader:
             log.warning("the store does not answer, question %d: %s", self._stats.failed_reads, error)
 
 
+@asynccontextmanager
+async def reading_known_tasks(path: Path, wait_s: float) -> AsyncIterator[KnownTasks]:
+    """What a store knows of tasks, for whoever only asks that. A store that is away knows nothing."""
+    reader = Reader(path, wait_s, Unwritten(), StoreStats())
+    try:
+        yield reader.known_tasks
+    finally:
+        await reader.close()
+
+
 def _json(ids: Sequence[str]) -> tuple[object, ...]:
     return (orjson.dumps(list(ids)).decode(),)
 
 
+def _life_or_claim(row: Sequence[Any]) -> Life | Claimed:
+    return sound(Claimed(*row[:4])) if row[-1] is None else _life(row)
+
+
 def _life(row: Sequence[Any]) -> Life:
     task_id, life, router, attempt, at, dispatch_id, holder, parked_at, *end, outcomes, sent = row
-    found = Life(task_id, life, router, (attempt, at, dispatch_id or ""), holder, parked_at)
+    found = Life(task_id, life, router, (int(attempt), int(at), dispatch_id or ""), holder, int(parked_at))
     if end[0] is not None:
         found.end = ended((task_id, life, *end))
     for settled, outcome, standing in orjson.loads(outcomes):
-        found.see(settled, OutcomeClass(outcome), Standing(standing))
-    found.sent = {dispatch_id: after for _, dispatch_id, after in sorted(orjson.loads(sent))}
+        found.see(str(settled), OutcomeClass(outcome), Standing(standing))
+    for _, sent_id, after in sorted(orjson.loads(sent)):
+        found.sent[str(sent_id)] = str(after)
+    sound(found.known())
     return found
+
+
+def _track_and_times(row: Sequence[Any]) -> tuple[tuple[str, str], Track]:
+    *counts, durations = row
+    key, track = track_of(counts)
+    for duration_ms in reversed(orjson.loads(durations)):
+        track.service.add(float(duration_ms) / 1000)
+    return key, track
+
+
+def _judgement(row: Sequence[Any]) -> tuple[str, str, str, float]:
+    agent_id, capability, verdict, at = row
+    return str(agent_id), str(capability), str(verdict), int(at) / 1e6

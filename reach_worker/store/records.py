@@ -1,8 +1,9 @@
 """What the reach log gives back: the rows as they were recorded, and what is put together from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, Final, TypeVar, get_origin, get_type_hints
 
 import orjson
 
@@ -97,38 +98,72 @@ class Counts:
     doubled_ends: int
 
 
+RecordT = TypeVar("RecordT", bound=Hashable)
+
+
+def sound(record: RecordT) -> RecordT:
+    """The record, where each of its values is of the type that it should have. Raises ``ValueError``.
+
+    A damaged page may give a row of another table's values; whoever computes with them would stumble much later.
+    """
+    for name, kind in _types(type(record)).items():
+        if not isinstance(getattr(record, name), kind):
+            raise ValueError(f"{name} of a {type(record).__name__} is {getattr(record, name)!r:.100}")  # noqa: TRY004
+    return record
+
+
+_HOLDERS: Final = (tuple, frozenset, Mapping)
+"""Of these it is looked at what they are, not at what they hold."""
+
+
+@cache
+def _types(kind: type[object]) -> Mapping[str, Any]:
+    hints = get_type_hints(kind)
+    return {name: get_origin(hint) if get_origin(hint) in _HOLDERS else hint for name, hint in hints.items()}
+
+
 def stored_task(row: Sequence[Any]) -> StoredTask:
     """From a row with the columns in the order of :class:`StoredTask`."""
     task = StoredTask(*row)
-    return replace(
-        task,
-        accepted=bool(task.accepted),
-        state=TaskState(task.state),
-        reason=dead_letter_reason(task.reason),
+    return sound(
+        replace(
+            task,
+            accepted=bool(task.accepted),
+            state=TaskState(task.state),
+            reason=dead_letter_reason(task.reason),
+        )
     )
 
 
 def decided(row: Sequence[Any]) -> Decided:
     """From a row with the columns in the order of :class:`Decided`."""
-    return replace(Decided(*row), decision=orjson.loads(row[-1]))
+    decision = orjson.loads(row[-1])
+    if not isinstance(decision, dict):
+        raise ValueError(f"a decision is {decision!r:.100}")  # noqa: TRY004 - damage, as any other value
+    return replace(Decided(*row), decision=decision)
 
 
 def outcome_seen(row: Sequence[Any]) -> OutcomeSeen:
     """From a row with the columns in the order of :class:`OutcomeSeen`."""
     seen = OutcomeSeen(*row)
-    return replace(seen, outcome=OutcomeClass(seen.outcome), standing=Standing(seen.standing))
+    return sound(replace(seen, outcome=OutcomeClass(seen.outcome), standing=Standing(seen.standing)))
 
 
 def ended(row: Sequence[Any]) -> Ended:
     """From a row with the columns in the order of :class:`Ended`."""
     end = Ended(*row)
-    return replace(end, state=TaskState(end.state), reason=dead_letter_reason(end.reason))
+    return sound(replace(end, state=TaskState(end.state), reason=dead_letter_reason(end.reason)))
 
 
 def known_dispatch(row: Sequence[Any]) -> KnownDispatch:
     """From a row with the columns in the order of :class:`KnownDispatch`."""
     one = KnownDispatch(*row)
-    return replace(one, started=bool(one.started), settled=bool(one.settled))
+    return sound(replace(one, started=bool(one.started), settled=bool(one.settled)))
+
+
+def joined(row: Sequence[Any]) -> Joined:
+    """From a row with the columns in the order of :class:`Joined`."""
+    return sound(Joined(*row))
 
 
 def dead_letter_reason(value: str | None) -> DeadLetterReason | None:

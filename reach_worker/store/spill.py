@@ -20,6 +20,11 @@ from reach_worker.store.database import our_errors
 from reach_worker.store.row_lines import from_line
 
 
+def spill_of(store: Path) -> Path:
+    """The spill file of the store at a path."""
+    return store.with_name(store.name + ".spill")
+
+
 class Spill:
     """The file at ``path``. ``pending``: there is something in it, as far as this process knows."""
 
@@ -27,9 +32,11 @@ class Spill:
         self.path = path
         self.pending = False
 
-    async def look(self) -> None:
-        """See whether an earlier process left something behind."""
-        self.pending = await asyncio.to_thread(_size, self.path) > 0
+    async def look(self) -> int:
+        """See whether an earlier process left something behind: how many bytes."""
+        size = await asyncio.to_thread(_size, self.path)
+        self.pending = size > 0
+        return size
 
     async def append(self, lines: bytes) -> None:
         """Add lines; on disk when this returns. Raises ``StoreUnavailable``."""

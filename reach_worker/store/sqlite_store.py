@@ -42,17 +42,19 @@ class SqliteStore:
         Entering it raises:
             StoreForeign: the file is something else; it was not touched.
             StoreNewer: a newer version of this package wrote it; it was not touched.
-            StoreUnavailable: it cannot be opened, and will not be by waiting.
+            StoreUnavailable: there is none, and it cannot be made.
 
-        One that is locked, or on a full disk, is no error: rows are kept until it comes back.
+        One that is locked, damaged, write-protected or on a full disk is no error: rows are kept until it comes back,
+        or until somebody puts another one in its place.
         """
         return cls(path, Limits(wait_s=wait_s, batch=batch, memory_rows=memory_rows), clock)
 
     async def __aenter__(self) -> Self:
         await self._writer.begin()
-        self._open.push_async_callback(self._reader.close)
         group = await self._open.enter_async_context(asyncio.TaskGroup())
         self._open.callback(self._writer.stop)
+        # Before the writer's: whoever lets go of the file last, and may write it, takes its log into it.
+        self._open.push_async_callback(self._reader.close)
         group.create_task(self._writer.run(), name="store writer")
         group.create_task(self._writer.run_overflow(), name="store spill")
         return self

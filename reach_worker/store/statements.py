@@ -135,6 +135,10 @@ END = Statement(
     attrgetter("task_id", "life", "at", "state", "reason"),
 )
 
+UNSENT = Statement(
+    "INSERT INTO unsent (dispatch_id) VALUES (?) ON CONFLICT DO NOTHING", lambda row: (row.dispatch_id,)
+)
+
 SEE_MANIFEST = Statement(
     """
     INSERT INTO manifests (agent_id, manifest_hash, version, body, first_seen, last_seen)
@@ -232,7 +236,7 @@ STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
         Claimed: (CLAIM,),
         Accepted: (ACCEPT, SETTLE_CLAIM),
         Decided: (ENSURE, DECIDE),
-        Unsent: (insert("unsent", "dispatch_id"),),
+        Unsent: (UNSENT,),
         Dispatched: (DISPATCH, SEND),
         Started: (insert("starts", "dispatch_id", "at"),),
         OutcomeSeen: (

@@ -33,7 +33,8 @@ async def write(connection: aiosqlite.Connection, rows: Sequence[Row]) -> list[t
     try:
         async with _transaction(connection):
             await _write_all(connection, rows)
-    except BAD_ROW:
+    except BAD_ROW as bad:
+        _raise_damage(bad)
         async with _transaction(connection):
             return [(row, error) for row in rows if (error := await _write_one(connection, row)) is not None]
     return []
@@ -68,9 +69,20 @@ async def _write_one(connection: aiosqlite.Connection, row: Row) -> Exception | 
     try:
         await _write_all(connection, [row])
     except BAD_ROW as error:
+        _raise_damage(error)
         await connection.execute("ROLLBACK TO one_row")
         return error
     finally:
         if connection.in_transaction:
             await connection.execute("RELEASE one_row")
     return None
+
+
+def _raise_damage(error: Exception) -> None:
+    """Raise what only a damaged file says: it cannot name itself in UTF-8, or does not find the task just written."""
+    if isinstance(error, UnicodeDecodeError):
+        raise error
+    if isinstance(error, sqlite3.IntegrityError) and str(error).endswith(".task"):
+        damage = sqlite3.DatabaseError(f"an index of tasks is damaged: {error}")
+        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise damage from error

@@ -7,7 +7,6 @@ when the database does.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,15 +16,14 @@ from typing import Final
 from reach_worker.core.backoff import RetryPolicy, delay_s
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Clock, Row
-from reach_worker.store.database import StoreBusy, connect, our_errors
+from reach_worker.store.database import StoreBusy, StoreSick, connect, our_errors
 from reach_worker.store.link import Link
+from reach_worker.store.outage import Outage
 from reach_worker.store.row_lines import to_line
-from reach_worker.store.spill import Spill
-from reach_worker.store.stats import StoreStats, worth_saying
+from reach_worker.store.spill import Spill, spill_of
+from reach_worker.store.stats import StoreStats
 from reach_worker.store.transaction import write
 from reach_worker.store.unwritten import Entry, Unwritten
-
-log = logging.getLogger(__name__)
 
 RETRY: Final = RetryPolicy(base_s=0.1, cap_s=5.0)
 """Between attempts on a database that is away; each of them also waits ``busy_s`` for a lock."""
@@ -54,8 +52,8 @@ class Writer:
         self._clock = clock
         self._stats = stats
         self._link = Link(path, lambda: connect(path, limits.busy_s))
-        self._spill = Spill(path.with_name(path.name + ".spill"))
-        self._losses = 0
+        self._spill = Spill(spill_of(path))
+        self._outage = Outage(stats, clock)
         self._on_the_way = 0
         self._work = asyncio.Event()
         self._full = asyncio.Event()
@@ -87,12 +85,16 @@ class Writer:
         return entry.written.done() and entry.written.result()
 
     async def begin(self) -> None:
-        """Open the database. One that is only busy is left for later, any other trouble is raised."""
-        await self._spill.look()
+        """Open the database. One that is busy, damaged or write-protected is left for later: tasks do not wait for it.
+
+        Any other trouble is raised: what is there is no store of ours, or there cannot be one.
+        """
+        if await self._spill.look():
+            self._work.set()
         try:
             await self._link.get()
-        except StoreBusy as error:
-            self._away(error)
+        except (StoreBusy, StoreSick) as error:
+            self._outage.away(error, 0)
 
     async def run(self) -> None:
         """Write until :meth:`stop`, then what is left: into the database, or else into the spill file."""
@@ -106,6 +108,7 @@ class Writer:
         finally:
             await self._to_spill(self.unwritten.drop_newest(0))
             await self._link.drop()
+            self._outage.ended(await self._spill.look())
 
     async def run_overflow(self) -> None:
         """Keep the rows in memory within their bound, until :meth:`stop`."""
@@ -146,15 +149,15 @@ class Writer:
             refused = await self._commit(rows)
         except OutsideWorld as error:
             self.unwritten.put_back()
-            self._away(error)
+            self._outage.away(error, self.waiting)
             if not isinstance(error, StoreBusy):
                 await self._link.drop()
             return False
         self.unwritten.drop_taken()
         for entry in taken:
             entry.settle(written=True)
-        self._back(len(rows) - len(refused))
-        self._refuse(refused)
+        self._outage.back(len(rows) - len(refused), self.waiting)
+        self._outage.refused(refused)
         return True
 
     async def _commit(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
@@ -174,12 +177,12 @@ class Writer:
                     if not await self._write(rows):
                         return False
                     self._stats.recovered += len(rows)
-                    self._refuse((line, ValueError("not a row")) for line in chunk if isinstance(line, bytes))
+                    bad = [line for line in chunk if isinstance(line, bytes)]
+                    self._outage.refused((line, ValueError("not a row")) for line in bad)
                 if lines:
                     await lines.clear()
         except OutsideWorld as error:
-            log.error("the spill file waits for the next start: %s", error)  # noqa: TRY400 - no trace
-            self._stats.last_error = str(error)
+            self._outage.unreadable(error)
             self._spill.pending = False
         return True
 
@@ -189,7 +192,7 @@ class Writer:
         try:
             await self._spill.append(b"".join(lines))
         except OutsideWorld as error:
-            self._lose(len(lines), error)
+            self._outage.lost(len(lines), error)
         else:
             self._stats.spilled += len(lines)
         finally:
@@ -202,31 +205,4 @@ class Writer:
             try:
                 yield to_line(row)
             except TypeError as error:
-                self._refuse([(row, error)])
-
-    def _refuse(self, refused: Iterable[tuple[object, Exception]]) -> None:
-        for row, error in refused:
-            self._stats.refused += 1
-            if worth_saying(self._stats.refused):
-                log.error(
-                    "the store refuses %.500r, row %d that it refuses: %r", row, self._stats.refused, error
-                )
-
-    def _lose(self, rows: int, error: OutsideWorld) -> None:
-        self._losses += 1
-        self._stats.lost += rows
-        self._stats.last_error = str(error)
-        if worth_saying(self._losses):
-            log.error("%d rows are lost, the spill file takes none: %s", self._stats.lost, error)
-
-    def _away(self, error: OutsideWorld) -> None:
-        if not self._stats.away:
-            log.warning("the store is away, rows are kept: %s", error)
-        self._stats.away = True
-        self._stats.last_error = str(error)
-
-    def _back(self, written: int) -> None:
-        if self._stats.away:
-            log.warning("the store is back")
-        self._stats.away = False
-        self._stats.written += written
+                self._outage.refused([(row, error)])

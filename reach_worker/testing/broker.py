@@ -61,7 +61,9 @@ class MemoryBroker:
         """Publish any message, by default to the queue that its routing key names; ``False`` if no queue took it."""
         targets = self._targets(exchange, content.routing_key)
         for queue in targets or ():
-            stored = queue.put(replace(content, receipt=None, redelivered=False), self.clock.monotonic())
+            stored = queue.put(
+                replace(content, receipt=None, redelivered=False, exchange=exchange), self.clock.monotonic()
+            )
             self._watch(queue, stored)
             self.pump(queue)
         return bool(targets)

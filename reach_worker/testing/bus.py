@@ -149,6 +149,10 @@ class MemoryBus:
             self._broker.pump(found)
         return taken, len(found.ready)
 
+    async def get_many(self, queue: str, count: int) -> list[Delivery]:
+        """As :meth:`get`: here both are equally fast."""
+        return (await self.get(queue, count))[0]
+
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages and consumers of a queue, ``None`` if it does not exist. Raises :class:`BrokerUnavailable`."""
         if self._session is None:

@@ -6,9 +6,10 @@ import orjson
 import pytest
 
 from reach_worker.cli.body_edits import Changes, of_the_same_task, set_out
-from reach_worker.core.dead_letter import DeadLetter, HeldBack
+from reach_worker.core.dead_letter import DeadLetter
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.replaying import HeldBack
 
 BODY = {"payload": {"a/b": 1, "m~n": 2, "list": [10, 20], "": 5}, "requires": []}
 

@@ -23,6 +23,8 @@ EVERY_COMMAND = {
     "decide",
     "replay-log",
     "tune",
+    "audit",
+    "doctor",
     "feedback",
     "check",
     "topology",
@@ -35,6 +37,10 @@ EVERY_COMMAND = {
     "dlq replay",
     "dlq drop",
     "dlq export",
+    "store",
+    "store stats",
+    "store prune",
+    "store backup",
     "unmatched",
     "unmatched list",
     "unmatched assign",
@@ -73,7 +79,7 @@ def test_a_command_that_prints_data_has_json(name: str) -> None:
 
     options = {text for parameter in command.params for text in parameter.opts}
 
-    without = PRINT_NO_DATA | PRINT_NOTHING_ELSE | {"topology", "dlq", "unmatched"}
+    without = PRINT_NO_DATA | PRINT_NOTHING_ELSE | {"topology", "dlq", "store", "unmatched"}
     assert ("--json" in options) == (name not in without)
 
 

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from reach_worker.cli.letter_groups import group_table, groups_of
 from reach_worker.cli.letters import (
     BODY_SHOWN,
     ERROR_SHOWN,
-    groups_of,
     letter_data,
     letter_table,
     letter_tree,
 )
 from reach_worker.cli.output import Node
-from reach_worker.core.dead_letter import DeadLetter
+from reach_worker.core.dead_letter import DeadLetter, Filter
 from reach_worker.core.envelope import Envelope
-from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
 
 T0 = 1_700_000_000_000_000
 
@@ -81,3 +81,57 @@ def test_groups_are_ranked_by_number() -> None:
 
     assert [(group["count"], group["example"]) for group in groups] == [(2, "a"), (1, "b")]
     assert (groups[0]["oldest"], groups[0]["newest"]) == (T0, T0 + 1)
+
+
+def test_each_group_brings_the_filter_that_finds_it() -> None:
+    letters = [letter("a", error="x 1"), letter("b", error="x 22"), letter("c", error="y")]
+
+    (first, second) = groups_of(letters)
+    found = Filter(group=first["filter"].removeprefix("--group "))
+
+    assert [each.task_id for each in letters if found.fits(each)] == ["a", "b"]
+    assert first["replay"] == f"reach dlq replay {first['filter']}"
+    assert first["filter"] != second["filter"]
+
+
+def test_letters_are_grouped_by_reason_agent_and_capability() -> None:
+    tried = DeadLetter(
+        Envelope("t", "t", "text.echo", "anonymous", T0, attempts=(attempt("one"), attempt("two"))),
+        DeadLetterReason.POISON,
+        "",
+        T0,
+        b"",
+    )
+    letters = [letter("a"), letter("b"), tried]
+
+    assert [(g["count"], g["reason"], g["filter"]) for g in groups_of(letters, "reason")] == [
+        (2, "invalid", "--reason invalid"),
+        (1, "poison", "--reason poison"),
+    ]
+    assert [(g["count"], g["agent"], g["filter"]) for g in groups_of(letters, "agent")] == [
+        (2, "-", None),
+        (1, "one", "--agent one"),
+        (1, "two", "--agent two"),
+    ]
+    assert [(g["count"], g["filter"]) for g in groups_of(letters, "capability")] == [
+        (3, "--capability text.echo")
+    ]
+
+
+def attempt(agent: str) -> Attempt:
+    return Attempt(1, agent, "d", "e", OutcomeClass.FAILED, "", T0, T0)
+
+
+def test_a_table_of_groups_names_what_they_were_made_by() -> None:
+    table = group_table(groups_of([letter("a")], "reason"))
+
+    assert table.columns[-1] == "REASON"
+    assert table.rows[0][:2] == ("1", "--reason invalid")
+
+
+def test_what_is_past_says_so() -> None:
+    table = letter_table([letter()], ["it has succeeded"])
+
+    assert table.rows[0][-1] == "[past: it has succeeded] boom"
+    assert "past: it has succeeded" in lines(letter_tree(letter(), "it has succeeded"))
+    assert letter_data(letter(), "it has succeeded")["past"] == "it has succeeded"

@@ -364,6 +364,34 @@ async def test_get_takes_in_order_and_tells_what_is_left(side: Side) -> None:
         await bus.ack([*first, *rest])
 
 
+async def test_many_are_taken_at_once_in_order(side: Side) -> None:
+    queue = side.names.lane(LANE)
+    async with side.bus().running() as bus:
+        await bus.publish(numbers(queue, 9))
+        first = await bus.get_many(queue, 4)
+        await bus.ack(first[:2])
+        rest = await bus.get_many(queue, 5)
+        assert bodies([*first, *rest]) == [b"%d" % number for number in range(9)]
+        assert await bus.get(queue, 1) == ([], 0)
+        await bus.ack([*first[2:], *rest])
+
+
+async def test_fewer_are_taken_where_fewer_wait(side: Side) -> None:
+    queue = side.names.lane(LANE)
+    async with side.bus().running() as bus:
+        await bus.publish(numbers(queue, 3))
+        found = await bus.get_many(queue, 5)
+        assert bodies(found) == [b"0", b"1", b"2"]
+        assert await bus.get_many(queue, 5) == []
+        await bus.publish(numbers(queue, 1))
+        assert bodies((await bus.get(queue, 1))[0]) == [b"0"], "nobody goes on taking"
+
+
+async def test_many_from_a_queue_that_does_not_exist_are_none(side: Side) -> None:
+    async with side.bus().running() as bus:
+        assert await bus.get_many(side.names.lane("none"), 3) == []
+
+
 async def test_get_from_a_queue_that_does_not_exist_finds_nothing(side: Side) -> None:
     async with side.bus().running() as bus:
         assert await bus.get(side.names.lane("none"), 1) == ([], 0)

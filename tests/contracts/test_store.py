@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.success import WINDOW, Track
-from reach_worker.ports import AnswerLost, BreakerMoved, Claimed, Row, Standing, Store, Unclaimed
+from reach_worker.ports import AnswerLost, BreakerMoved, Claimed, Row, Standing, Store, Unclaimed, Unsent
 from reach_worker.store import MemoryStore, SqliteStore
 from tests.store.sample import (
     NOON,
@@ -405,3 +406,53 @@ async def test_the_next_life_is_claimed_over_the_end_of_the_one_before(opened: O
         assert ended.state is TaskState.DEAD_LETTER
         assert await holder(store, Claimed("t1", 1, "r2", NOON + 9)) == (1, "r2", NOON + 9)
         assert await known(store, Unclaimed("t1", 1, "r2", NOON + 9)) == ended
+
+
+# -- lines: which dispatch came after which
+
+
+async def line(store: Store, *rows: Row) -> tuple[tuple[str, str], ...]:
+    task = await known(store, *rows)
+    assert task is not None
+    return task.sent
+
+
+def sent(dispatch_id: str, after: str = "", **fields: Any) -> Row:
+    return replace(dispatched(dispatch_id=dispatch_id), after=after, **fields)
+
+
+async def test_dispatches_are_known_in_the_order_in_which_they_were_recorded(opened: Opened) -> None:
+    async with opened as store:
+        assert await line(store, accepted(), sent("z")) == (("z", ""),)
+        assert await line(store, sent("a"), sent("m", "z")) == (("z", ""), ("a", ""), ("m", "z"))
+        task = (await store.known_tasks(["t1"]))["t1"]
+        assert task.out == {"z", "a", "m"}
+
+
+async def test_one_whose_outcome_nobody_acted_on_is_no_part_of_the_line(opened: Opened) -> None:
+    async with opened as store:
+        rows = [accepted(), sent("z"), sent("a"), seen(dispatch_id="z", standing=Standing.STALE)]
+        assert await line(store, *rows) == (("a", ""),)
+        assert await line(store, seen(dispatch_id="z")) == (("z", ""), ("a", ""))
+        assert (await store.known_tasks(["t1"]))["t1"].out == {"a"}
+
+
+async def test_what_must_be_the_first_in_its_place_is_recorded_only_there(opened: Opened) -> None:
+    async with opened as store:
+        assert await line(store, accepted(), sent("z", only_first=True)) == (("z", ""),)
+        assert await line(store, sent("a", only_first=True)) == (("z", ""),)
+        assert await store.known_dispatches(["a"]) == {}
+        assert await line(store, sent("z", only_first=True)) == (("z", ""),), "it is the first"
+        assert await line(store, sent("b", "z", only_first=True)) == (("z", ""), ("b", "z"))
+
+
+async def test_what_was_never_sent_stands_in_nobodys_place(opened: Opened) -> None:
+    async with opened as store:
+        assert await line(store, accepted(), sent("z", only_first=True), Unsent("z", "t1", 0)) == ()
+        assert await line(store, sent("a", only_first=True)) == (("a", ""),)
+
+
+async def test_it_may_be_said_before_it_is_recorded(opened: Opened) -> None:
+    async with opened as store:
+        assert await line(store, accepted(), Unsent("z", "t1", 0)) == ()
+        assert await line(store, sent("z", only_first=True), sent("a", only_first=True)) == (("a", ""),)

@@ -13,7 +13,7 @@ from reach_worker.errors import ReachError, StoreForeign, StoreNewer, StoreUnava
 from reach_worker.store import SqliteStore, StoreReader
 from reach_worker.store.database import APPLICATION_ID, migrations, schema_version, statements
 from tests.store.sample import accepted
-from tests.store.trouble import recorded
+from tests.store.trouble import damage, recorded
 from tests.store.unprivileged import unprivileged
 
 
@@ -139,17 +139,15 @@ async def test_a_newer_store_is_refused_with_both_versions(tmp_path: Path) -> No
         assert f"knows {schema_version()}" in str(error)
 
 
-async def test_a_damaged_store_says_so(tmp_path: Path) -> None:
+async def test_a_reader_of_a_damaged_store_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "reach.db"
     await make_store(path)
-    with path.open("r+b") as file:
-        file.seek(100)
-        file.write(b"\xff" * 4000)
+    damage(path, 100)
 
-    for error in (await error_of_opening(path), await error_of_reading(path)):
-        assert isinstance(error, StoreUnavailable)
-        assert str(path) in str(error)
-        assert "malformed" in str(error)
+    error = await error_of_reading(path)
+    assert isinstance(error, StoreUnavailable)
+    assert f"{path}: database disk image is malformed" in str(error)
+    assert "put a backup in its place" in str(error)
 
 
 async def test_a_path_that_cannot_be_a_file_is_an_error_for_a_person(tmp_path: Path) -> None:
@@ -180,31 +178,41 @@ async def test_a_reader_of_an_empty_file_says_that_it_is_not_ready(tmp_path: Pat
     assert f"schema 0, this version of reach_worker reads {schema_version()}" in str(error)
 
 
-@pytest.fixture
-def frozen_store(open_folder: Path) -> Iterator[Path]:
-    path = open_folder / "reach.db"
-    asyncio.run(make_store(path))
-    path.chmod(0o444)
-    open_folder.chmod(0o555)
-    yield path
-    open_folder.chmod(0o777)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    with unprivileged() as folder:
-        yield folder
-
-
-def test_a_store_that_may_not_be_written_is_an_error_for_a_person(frozen_store: Path) -> None:
-    error = asyncio.run(error_of_opening(frozen_store))
+def test_a_folder_that_may_not_be_written_holds_no_store(closed_folder: Path) -> None:
+    error = asyncio.run(error_of_opening(closed_folder / "reach.db"))
 
     assert isinstance(error, StoreUnavailable)
-    assert str(frozen_store) in str(error)
+    assert str(closed_folder / "reach.db") in str(error)
+    assert "see that its folder is there, and that this user may read and write both" in str(error)
+
+
+@pytest.fixture
+def closed_folder() -> Iterator[Path]:
+    with unprivileged() as folder:
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o777)
 
 
 def test_migrations_are_numbered_without_a_gap() -> None:
     assert schema_version() == len(migrations()) >= 1
+
+
+async def test_a_store_of_the_first_version_is_brought_up_to_date_with_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "reach.db"
+    run(path, migrations()[0])
+    run(path, "INSERT INTO feedback VALUES ('t1', 'grep', 'log.query', 'bad', 'other', 17)")
+    run(path, f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1")
+    assert "has schema 1" in str(await error_of_reading(path))
+    await make_store(path)
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema_version(),)
+        found = connection.execute(
+            "SELECT task_id, agent_id, capability, verdict, better_agent, at FROM feedback"
+        )
+        assert found.fetchall() == [("t1", "grep", "log.query", "bad", "other", 17)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def test_a_script_is_taken_apart_into_its_statements() -> None:

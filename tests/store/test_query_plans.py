@@ -14,6 +14,8 @@ from reach_worker.core.duplicates import TaskState
 from reach_worker.store import SqliteStore
 from reach_worker.store.counts import _COUNTS, _NEW, COUNTS_AND_TIMES, LAST_OUTCOME
 from reach_worker.store.history import _FIND, _FLOW, _IN_STATE, _MOVES, _PARTS, recent_query
+from reach_worker.store.pruner import connect_to_prune
+from reach_worker.store.pruning import CANDIDATES, KEEP_SINCE, REMOVE
 from reach_worker.store.reader import _DISPATCHES, _OPEN, _TASKS, _WAITERS
 
 QUERIES = {
@@ -31,6 +33,7 @@ QUERIES = {
     **_PARTS,
     **{f"recent {state}": recent_query(state) for state in _IN_STATE},
 }
+PRUNING = {"candidates": CANDIDATES, "kept since": KEEP_SINCE, "remove": REMOVE}
 
 LARGE = "t|d|o|e|n|new|old|tasks|decisions|dispatches|outcomes|ends|waiters|breaker_moves"
 
@@ -58,6 +61,17 @@ def test_no_large_table_is_read_from_end_to_end(empty_store: sqlite3.Connection,
 
     assert plan
     assert [step for step in plan if READ_WHOLE.match(step)] == []
+
+
+@pytest.mark.parametrize("name", PRUNING)
+async def test_pruning_reads_only_what_is_old(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "reach.db"
+    connection = await connect_to_prune(path)
+    parameters = dict.fromkeys(re.findall(r":(\w+)", PRUNING[name]), 1)
+    plan = await connection.execute_fetchall(f"EXPLAIN QUERY PLAN {PRUNING[name]}", parameters)
+    await connection.close()
+
+    assert [step for *_, step in plan if READ_WHOLE.match(step)] == []
 
 
 def values_for(sql: str) -> list[int]:

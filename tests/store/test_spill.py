@@ -13,6 +13,7 @@ from reach_worker.ports import AnswerLost, BreakerMoved, Row
 from reach_worker.store import SqliteStore, StoreReader
 from reach_worker.store.row_lines import from_line, to_line
 from reach_worker.store.spill import Spill
+from reach_worker.store.writer import RECHECK_S
 from tests.store.sample import (
     NOON,
     accepted,
@@ -100,6 +101,14 @@ async def test_leaving_a_locked_database_spills_what_is_left(path: Path) -> None
         history = await reader.task("t1")
     assert history is not None
     assert [len(part) for part in (history.decisions, history.outcomes, history.ends)] == [1, 1, 2]
+
+
+async def test_what_an_earlier_process_left_is_read_at_once(path: Path) -> None:
+    spill_file(path).write_bytes(to_line(accepted("t1")))
+    async with opened(path) as store, asyncio.timeout(RECHECK_S / 2):
+        while not await store.known_tasks(["t1"]):
+            pass
+    assert spilled(path) == 0
 
 
 async def test_a_file_that_was_read_but_not_emptied_changes_nothing(path: Path) -> None:

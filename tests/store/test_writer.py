@@ -262,6 +262,18 @@ async def test_leaving_writes_what_is_left(path: Path) -> None:
     assert count(path, "tasks") == 3000
 
 
+async def test_leaving_leaves_one_file(path: Path) -> None:
+    async with opened(path, wait_s=10) as store:
+        assert await store.record([accepted()])
+        assert await store.known_tasks(["t1"])
+
+    assert [file.name for file in files_in(path.parent)] == ["reach.db"]
+
+
+def files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 async def test_without_patience_there_is_no_answer_and_no_error(path: Path) -> None:
     async with opened(path, wait_s=0) as store:
         assert not await store.record([accepted("t1")])

@@ -1,19 +1,27 @@
 """Dead letters and unmatched tasks, looked at and repaired, on a real broker. No router takes away what comes back."""
 
+import asyncio
+import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import orjson
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from reach_worker import wiring
 from reach_worker.clock import SystemClock
+from reach_worker.core.dead_letter import DeadLetter, Filter
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason
+from reach_worker.services.replay_order import ReplayOrder, ReplayReport
+from reach_worker.settings import load_settings
 from tests.system.conftest import fresh_prefix, fresh_processes, open_channel
 from tests.system.letters import SECOND_US, declare, letter, parked, put, ready, take
-from tests.system.processes import Processes
+from tests.system.processes import Processes, command
 from tests.tooling.observing import ROOT, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
@@ -132,6 +140,110 @@ def test_groups_count_what_differs_only_in_numbers(shelf: Processes) -> None:
 
     assert (groups[0]["count"], groups[0]["error"]) == (2, "attempts_exhausted: timeout after … s")
     assert sum(group["count"] for group in groups) == 5
+
+
+def test_groups_bring_the_command_that_replays_them(shelf: Processes) -> None:
+    groups = shelf.reach("dlq", "list", "--group-by", "error", "--json").json()
+    table = shelf.reach("dlq", "list", "--group-by", "error")
+    timeouts = groups[0]
+
+    assert groups == shelf.reach("dlq", "list", "--group", "--json").json()
+    assert timeouts["replay"] == f"reach dlq replay {timeouts['filter']}"
+    assert table.out.splitlines()[1].startswith(f"2      {timeouts['filter']}  text.echo")
+    assert listed(shelf, *timeouts["filter"].split()) == ["a-1", "a-2"]
+    dry = shelf.reach(*timeouts["replay"].split()[1:], "--dry-run", "--json").json()
+    assert dry["replayed"] == ["a-1", "a-2"]
+
+
+@pytest.mark.parametrize(
+    ("by", "counts"),
+    [
+        ("reason", {"attempts_exhausted": 3, "payload_refused": 1, "undecodable": 1}),
+        ("agent", {"quick": 3, "slow": 1, "-": 2}),
+        ("capability", {"text.echo": 4, "log.query": 1}),
+    ],
+)
+def test_letters_are_grouped_by_other_things(shelf: Processes, by: str, counts: dict[str, int]) -> None:
+    groups = shelf.reach("dlq", "list", "--group-by", by, "--json").json()
+
+    assert {group[by]: group["count"] for group in groups} == counts
+    for group in groups:
+        if group["filter"] is not None:
+            assert len(listed(shelf, *group["filter"].split())) == group["count"]
+
+
+def test_a_filter_wants_the_id_of_a_group(shelf: Processes) -> None:
+    done = shelf.reach("dlq", "replay", "--group", "--dry-run")
+
+    assert done.status == 2
+    assert "--group wants the id of a group" in done.err
+
+
+def test_looking_a_hundred_times_changes_nothing(
+    five: Processes, names: Names, channel: BlockingChannel
+) -> None:
+    settings = load_settings(None, five.environment)
+
+    async def look() -> list[DeadLetter]:
+        async with wiring.dead_letters(settings) as letters:
+            return [item.letter for item in await letters.look(Filter())]
+
+    async def try_out() -> ReplayReport:
+        async with wiring.dead_letters(settings) as letters:
+            return await letters.replay(ReplayOrder(Filter(), dry_run=True))
+
+    def all_back() -> bool:
+        return ready(channel, names.dlq) == 5
+
+    seen = []
+    for _ in range(50):
+        seen.append(asyncio.run(look()))
+        wait_until(all_back)  # the broker takes them back when it gets to it
+        report = asyncio.run(try_out())
+        assert (report.there, report.matched, report.left) == (5, 5, 5)
+        wait_until(all_back)
+
+    assert [letter.task_id for letter in seen[0]] == ["a-1", "a-2", "b-1", "c-1", "d-1"]
+    assert all(letters == seen[0] for letters in seen)
+    assert ready(channel, names.returns) == 0
+
+
+def test_a_terminal_shows_how_far_it_is(five: Processes) -> None:
+    terminal, end = pty.openpty()
+    done = subprocess.run(
+        command(["dlq", "replay", "--limit", "3", "--rate", "20"]),
+        cwd=five.folder,
+        env={**five.environment, "TERM": "xterm", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=end,
+        check=False,
+    )
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # how a terminal says that nobody writes any more
+        while piece := os.read(terminal, 65_536):
+            shown += piece
+    os.close(terminal)
+
+    assert b"3 are meant, 3 replayed" in done.stdout
+    assert b"looked at" in shown
+    assert b"3/5" in shown
+
+
+def test_what_others_wrote_does_not_steer_a_terminal(
+    project: Processes, names: Names, channel: BlockingChannel
+) -> None:
+    evil = "\x1b[2Jgone\r\x9b31m\u202etxt\x07"
+    put(channel, letter(names, "e-1", capability=evil, error=evil, agents=[evil], body=evil.encode()))
+    wait_until(lambda: ready(channel, names.dlq) == 1)
+
+    for arguments in (["list"], ["list", "--json"], ["list", "--group-by", "agent"], ["show", "e-1"],
+                      ["show", "e-1", "--json"], ["export"], ["replay", "--dry-run"], ["drop"]):  # fmt: skip
+        done = project.reach("dlq", *arguments)
+        said = done.out + done.err
+        assert "gone" in said or arguments[0] in ("replay", "drop")
+        assert [character for character in said if not (character.isprintable() or character == "\n")] == []
+    assert project.reach("dlq", "list", "--json").json()[0]["error"] == evil
 
 
 def test_show_tells_reason_attempts_and_body(shelf: Processes) -> None:
