@@ -113,6 +113,10 @@ class ConsumingBus(Bus, Protocol):
         """Name of this session's private mailbox."""
         ...
 
+    def consumes(self, name: str) -> bool:
+        """Whether a subscription consumes now, as far as this side of the connection knows."""
+        ...
+
     async def want(self, name: str, *, wanted: bool) -> None:
         """Stop or resume one subscription."""
         ...
@@ -128,7 +132,8 @@ class ConsumingBus(Bus, Protocol):
     async def trust(self, name: str) -> None:
         """What came by a subscription did no harm. A new session takes one message at a time until it knows that.
 
-        An acknowledgement says it too; this is for who holds a message for long.
+        An acknowledgement says it too, of a message that was never delivered before: those that were are taken one
+        at a time. This is for who holds a message for long.
         """
         ...
 

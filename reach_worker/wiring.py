@@ -36,7 +36,7 @@ from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
 from reach_worker.services.replay_order import KnownTasks, nothing_known
-from reach_worker.services.router.desk import Desk, RouterPolicies
+from reach_worker.services.router.desk import HOLD_S, Desk, RouterPolicies
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources
 from reach_worker.store.pruner import Retention
@@ -75,7 +75,19 @@ def router_policies(settings: Settings) -> RouterPolicies:
         timeouts=settings.timeouts,
         idempotency=settings.idempotency,
         routing=settings.routing,
+        hold_s=min(HOLD_S, settings.broker.consumer_timeout_s / 2),
         grace_s=settings.router.grace_s,
+    )
+
+
+def worker_policy(settings: Settings) -> WorkerPolicy:
+    """The worker's share of the settings."""
+    return WorkerPolicy(
+        heartbeat_s=settings.presence.heartbeat_s,
+        grace_s=settings.router.grace_s,
+        max_body_bytes=settings.intake.max_body_bytes,
+        slots=settings.slots,
+        consumer_timeout_s=settings.broker.consumer_timeout_s,
     )
 
 
@@ -280,10 +292,7 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     bus = RabbitBus(bus_settings(settings, f"agent {manifest.id} {instance_id}"), clock, wanted)
     bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
     bus.subscribe_mailbox("instance", [(names.events, WHO), (names.events, cancel_key(manifest.id))])
-    policy = WorkerPolicy(
-        settings.presence.heartbeat_s, settings.router.grace_s, settings.intake.max_body_bytes, settings.slots
-    )
-    worker = Worker(agent, instance_id, names, policy, bus, clock)
+    worker = Worker(agent, instance_id, names, worker_policy(settings), bus, clock)
     with stop_on_signals(worker.stop_asked):
         async with unless_stopped(bus.running(), worker.stop_asked) as up:
             if up is None:

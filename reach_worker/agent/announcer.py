@@ -10,7 +10,10 @@ from reach_worker.ports import Clock, ConsumingBus
 
 
 class Announcer:
-    """Heartbeats of one instance. ``state`` tells its slots, what it runs at the moment, and how many runs have ended."""
+    """Heartbeats of one instance. ``state`` tells its slots, what it runs at the moment, and how many runs have ended.
+
+    ``subscription``: what it consumes dispatches by.
+    """
 
     def __init__(
         self,
@@ -19,14 +22,16 @@ class Announcer:
         events: str,
         bus: ConsumingBus,
         state: Callable[[], tuple[int, tuple[str, ...], int]],
+        subscription: str = "work",
     ) -> None:
         self._manifest = manifest
         self._instance_id = instance_id
         self._events = events
         self._bus = bus
         self._state = state
+        self._subscription = subscription
         self._introduced_as = ""
-        self._left = False
+        self._stopping = False
 
     async def introduce(self) -> None:
         """Heartbeat first, then the manifest: who hears it knows whom it is from."""
@@ -35,10 +40,11 @@ class Announcer:
         await self._say(manifest_key(self._manifest.id), self._manifest.declaration.encode())
 
     async def beat(self, *, stopping: bool = False) -> None:
-        """One heartbeat; ``stopping`` is the last one: nothing is said after the goodbye."""
-        if self._left:
-            return
-        self._left = stopping
+        """One heartbeat; with ``stopping`` it says goodbye, and from then on every other one does so too.
+
+        What still runs is listed to the last: it is nobody's to run again.
+        """
+        self._stopping = self._stopping or stopping
         capacity, running, completed = self._state()
         beat = Heartbeat(
             agent_id=self._manifest.id,
@@ -48,8 +54,9 @@ class Announcer:
             running=running,
             manifest_hash=self._manifest.hash,
             version=self._manifest.version,
-            stopping=stopping,
+            stopping=self._stopping,
             completed=completed,
+            consuming=self._bus.consumes(self._subscription),
         )
         await self._say(presence_key(self._manifest.id), beat_body(beat))
 

@@ -52,12 +52,21 @@ class Outbox:
         if dispatch_id not in self._done:
             return False
         pending = self._pending.get(dispatch_id)
-        if pending is not None:
-            self._pending[dispatch_id] = replace(pending, delivery=delivery)
+        if pending is None:
+            self.let_go(delivery)
         else:
-            self._to_ack.append(delivery)
-        self._wake()
+            self._pending[dispatch_id] = replace(pending, delivery=delivery)
+            self._wake()
         return True
+
+    def let_go(self, delivery: Delivery) -> None:
+        """Acknowledge a delivery that has nothing to wait for."""
+        self._to_ack.append(delivery)
+        self._wake()
+
+    def holds(self, dispatch_id: str) -> bool:
+        """It has an outcome of this dispatch that the broker has not confirmed."""
+        return dispatch_id in self._pending
 
     async def run(self) -> None:
         """Send for ever."""

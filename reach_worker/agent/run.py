@@ -42,8 +42,9 @@ async def run_handler(
 ) -> Ending:
     """Run a handler to its end, at most for the context's time. ``stop`` takes it back early."""
     thread = None if handler.is_async else _in_thread(handler, task, context, threads)
-    invoked = _invoke(handler, task, context, thread)
-    work: asyncio.Future[Any] = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
+    invoked = invoke(handler, task, context, thread)
+    work = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
+    work.set_name(f"the handler of {handler.capability_id} (task {context.task_id})")
     stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
     try:
         await asyncio.wait({work, stopped}, timeout=context.timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -77,9 +78,8 @@ def _in_thread(handler: Handler, task: Task, context: Context, threads: Executor
     return asyncio.get_running_loop().run_in_executor(threads, call)
 
 
-async def _invoke(
-    handler: Handler, task: Task, context: Context, thread: "asyncio.Future[Any] | None"
-) -> Any:
+async def invoke(handler: Handler, task: Task, context: Context, thread: "asyncio.Future[Any] | None") -> Any:
+    """Call the handler, or wait for the thread that does."""
     try:
         result = handler.call(task.payload, context) if thread is None else await asyncio.shield(thread)
         return await result if asyncio.iscoroutine(result) else result

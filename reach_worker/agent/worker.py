@@ -1,30 +1,32 @@
 """The worker: one process of an agent. It says that it is there, takes dispatches, runs handlers, returns outcomes.
 
-Every dispatch it takes is acknowledged only after the broker has confirmed its outcome, so nothing is lost if
-the process dies; it is delivered again then, and runs alone, so that a task that kills its process takes no
-others along.
+Every dispatch it takes is acknowledged only after the broker has confirmed its outcome, or a lease in its place where
+it runs for long, so nothing is lost if the process dies; it is delivered again then, and runs alone, so that a task that
+kills its process takes no others along.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.announcer import Announcer
-from reach_worker.agent.context import Context, context_of
+from reach_worker.agent.context import context_of
+from reach_worker.agent.in_hand import InHand, Run, not_to_run, too_late
+from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
+from reach_worker.agent.watchdog import Watchdog
 from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key
 from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
-from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.slots import SlotPolicy, head_start
 from reach_worker.core.success import ServiceTimes
 from reach_worker.core.task import Refusal, Task, decode_task
@@ -35,30 +37,17 @@ log = logging.getLogger(__name__)
 ADAPT_S: Final = 1.0
 LAST_WORDS_S: Final = 5.0
 """After the grace period outcomes have so long to reach the broker."""
-CRASHES: Final = 2
-"""A dispatch that was delivered again so often has killed its process twice: it goes back instead of trying a third."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPolicy:
-    """The worker's share of the settings. Times in seconds."""
+    """The worker's share of the settings. Times in seconds. No delivery is held for half of ``consumer_timeout_s``."""
 
     heartbeat_s: float = 3.0
     grace_s: float = 20.0
     max_body_bytes: int = 8 * 1024 * 1024
     slots: SlotPolicy = field(default_factory=SlotPolicy)
-
-
-@dataclass(slots=True)
-class Run:
-    """One dispatch in this worker's hands."""
-
-    dispatch: Dispatch
-    delivery: Delivery
-    task: Task
-    alone: bool
-    context: Context | None = None
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    consumer_timeout_s: float = 1800.0
 
 
 class Worker:
@@ -82,11 +71,10 @@ class Worker:
         self._bus = bus
         self._clock = clock
         self._capacity = self.manifest.max_concurrency
-        self._ready: deque[Run] = deque()
-        self._running: dict[str, Run] = {}
-        self._stuck: set[asyncio.Future[object]] = set()
+        self._hand = InHand(self._capacity)
         self._outbox = Outbox(bus, clock, names.returns)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
+        self._long_runs = LongRuns(bus, clock, names, instance_id, policy.consumer_timeout_s / 2)
         self._completed = 0
         self._paused_at: int | None = None
         self._service = ServiceTimes()
@@ -97,6 +85,11 @@ class Worker:
 
     async def run(self, up: Callable[[], None] = lambda: None) -> None:
         """Heartbeat, manifest, consume; until asked to stop, then drain. ``up`` is called once it consumes."""
+        with Watchdog(self._clock).watching():
+            await self._live(up)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _live(self, up: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as group:
             beats = group.create_task(
                 self._announcer.beat_forever(self._clock, self._policy.heartbeat_s), name="heartbeats"
@@ -111,33 +104,36 @@ class Worker:
             await self._drain()
             beats.cancel()
             sender.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def left_behind(self) -> int:
         """Runs that could not be ended (plain functions that do not look at ``cancelled``): their threads still run."""
-        return len(self._stuck)
+        return len(self._hand.stuck)
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
         for delivery in self._bus.inbox.take("work"):
             self._take(delivery)
         await self._mail(self._bus.inbox.take("instance"))
         await self._while_paused()
+        await self._not_for_long()
         self._start_runs(group)
         await self._adapt()
 
     async def _adapt(self) -> None:
         """Prefetch what the slots take, and ahead of them only what is done while a message travels.
 
-        A dispatch that waits here could have gone to another instance: nothing waits behind slow work.
+        A dispatch that waits here could have gone to another instance: nothing waits behind slow work. Nor beside one
+        that may have killed its process before.
         """
         now = self._clock.monotonic()
         if now - self._adapted_at < ADAPT_S:
             return
         self._adapted_at = now
-        await self._bus.trust("work")
         ahead = head_start(self._capacity, self._service.quantile(0.5), self._policy.slots)
-        await self._bus.set_prefetch("work", self._capacity + ahead)
+        leased = sum(run.leased for run in self._hand.running.values())
+        await self._bus.set_prefetch("work", max(1, self._capacity + ahead - leased))
+        if not self._hand.alone():
+            await self._bus.trust("work")
 
     async def _wait(self) -> None:
         arrived = self._bus.inbox.arrived
@@ -158,20 +154,22 @@ class Worker:
             for delivery in self._bus.inbox.take("work"):
                 self._take(delivery)
             self._hand_back()
+            await self._long_runs.keep(self._hand.running.values())
             await self._wait()
-        for run in list(self._running.values()):
+        for run in list(self._hand.running.values()):
             self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None)
             run.stop.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._outbox.idle.wait()
+                await self._announcer.beat(stopping=True)
 
     def _busy(self) -> bool:
-        return bool(self._running) or not self._outbox.idle.is_set()
+        return bool(self._hand.running) or not self._outbox.idle.is_set()
 
     def _hand_back(self, why: str = "the worker stops") -> None:
-        while self._ready:
-            run = self._ready.popleft()
+        while self._hand.ready:
+            run = self._hand.ready.popleft()
             self._finish(run, Ending(OutcomeClass.RELEASED, why), None)
 
     async def _consume(self, *, wanted: bool) -> None:
@@ -187,8 +185,18 @@ class Worker:
         if self._paused_at is None:
             return
         self._hand_back("this instance is stalled")
-        if self._completed > self._paused_at or not self._running:
+        if self._completed > self._paused_at or not self._hand.running:
             await self._consume(wanted=True)
+
+    async def _not_for_long(self) -> None:
+        """What has not begun goes back before it is too late for it; leases stand in for what runs for long."""
+        utc_us = self._clock.utc_us()
+        for run in [
+            run for run in self._hand.ready if self._long_runs.due(run) or too_late(run.dispatch, utc_us)
+        ]:
+            self._hand.ready.remove(run)
+            self._finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
+        await self._long_runs.keep(self._hand.running.values())
 
     # -- taking
 
@@ -197,43 +205,28 @@ class Worker:
         if isinstance(dispatch, BadHeaders):
             self._refuse_foreign(delivery, dispatch.error)
             return
-        held = self._held(dispatch.dispatch_id)
+        now = self._clock.monotonic()
+        held = self._hand.find(dispatch.dispatch_id)
         if held is not None:
-            held.delivery = delivery
+            held.delivery, held.taken_at = delivery, now
+            if held.leased:
+                self._outbox.let_go(delivery)
             return
         if self._outbox.came_again(dispatch.dispatch_id, delivery):
             return
         task = decode_task(delivery.body, max_bytes=self._policy.max_body_bytes * 2)
         ending = self._not_to_run(dispatch, delivery, task)
         if ending is not None or isinstance(task, Refusal):
-            stub = Run(dispatch, delivery, Task(capability="none"), alone=False)
+            stub = Run(dispatch, delivery, Task(capability="none"), now)
             self._finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
             return
-        self._ready.append(
-            Run(dispatch, delivery, task, alone=delivery.redelivered or dispatch.envelope.crashes > 0)
-        )
-
-    def _held(self, dispatch_id: str) -> Run | None:
-        """The dispatch, if it runs or waits here: its session ended, and it was delivered again in the new one."""
-        waiting = (run for run in self._ready if run.dispatch.dispatch_id == dispatch_id)
-        return self._running.get(dispatch_id) or next(waiting, None)
+        alone = delivery.redelivered or dispatch.envelope.crashes > 0
+        self._hand.ready.append(Run(dispatch, delivery, task, now, alone=alone))
 
     def _not_to_run(self, dispatch: Dispatch, delivery: Delivery, task: Task | Refusal) -> Ending | None:
-        """Why a dispatch goes back without being run, ``None`` if it is to be run."""
-        if isinstance(task, Refusal):
-            return Ending(OutcomeClass.BAD_REQUEST, task.error)
         if self.stop_asked.is_set():
             return Ending(OutcomeClass.RELEASED, "the worker stops")
-        if dispatch.start_by and self._clock.utc_us() > dispatch.start_by:
-            return Ending(OutcomeClass.RELEASED, "it was too late to start it")
-        if dispatch.envelope.capability not in self._handlers:
-            known = ", ".join(sorted(self._handlers))
-            return Ending(
-                OutcomeClass.REJECTED, f"no handler for {dispatch.envelope.capability}, only for {known}"
-            )
-        if delivery.redelivered and (dispatch.envelope.side_effects or _times(delivery) >= CRASHES):
-            return Ending(OutcomeClass.UNAVAILABLE, "the process that had it before ended without an outcome")
-        return None
+        return not_to_run(dispatch, delivery, task, handled=self._handlers, utc_us=self._clock.utc_us())
 
     def _refuse_foreign(self, delivery: Delivery, error: str) -> None:
         """Something that no router sent: to the routers, who put it in the dead letters with the reason."""
@@ -244,14 +237,7 @@ class Worker:
     # -- running
 
     def _start_runs(self, group: asyncio.TaskGroup) -> None:
-        """Start what may start: one that was delivered again runs alone, and nothing starts beside it."""
-        while self._ready and len(self._running) + len(self._stuck) < self._capacity:
-            if any(run.alone for run in self._running.values()):
-                return
-            if self._ready[0].alone and self._running:
-                return
-            run = self._ready.popleft()
-            self._running[run.dispatch.dispatch_id] = run
+        while (run := self._hand.start_next()) is not None:
             group.create_task(self._run(run), name=f"run {run.dispatch.dispatch_id}")
 
     async def _run(self, run: Run) -> None:
@@ -271,19 +257,15 @@ class Worker:
                 max_bytes=self._policy.max_body_bytes,
             )
             if ending.left_behind is not None:
-                self._keep_slot(ending.left_behind)
+                self._hand.keep_slot(ending.left_behind)
             seconds = self._clock.monotonic() - began
             self._service.add(seconds)
             self._finish(run, ending, seconds)
         finally:
-            self._running.pop(run.dispatch.dispatch_id, None)
+            self._hand.running.pop(run.dispatch.dispatch_id, None)
+            self._long_runs.ended(run)
             self._completed += 1
             self._bus.inbox.arrived.set()
-
-    def _keep_slot(self, left_behind: "asyncio.Future[object]") -> None:
-        """What cannot be ended keeps its slot until it ends."""
-        self._stuck.add(left_behind)
-        left_behind.add_done_callback(self._stuck.discard)
 
     async def _said_started(self, run: Run) -> bool:
         headers = {**run.dispatch.headers(), OUTCOME: STARTED_NOTE}
@@ -295,25 +277,12 @@ class Worker:
     def _finish(self, run: Run, ending: Ending, seconds: float | None) -> None:
         """Queue the outcome of a run, once."""
         dispatch = run.dispatch
-        outcome = Outcome(
-            dispatch_id=dispatch.dispatch_id,
-            task_id=dispatch.envelope.task_id,
-            agent_id=self.manifest.id,
-            instance_id=self._instance_id,
-            outcome=ending.kind,
-            message=ending.message,
-            retry_after_ms=ending.retry_after_ms,
-            duration_ms=None if seconds is None else seconds * 1000,
-            started=run.context is not None,
-            crashed=run.context is None
-            and run.delivery.redelivered
-            and ending.kind is OutcomeClass.UNAVAILABLE,
-        )
+        outcome = run.outcome(ending, seconds, instance_id=self._instance_id)
         body = ending.result if ending.kind is OutcomeClass.SUCCEEDED else run.delivery.body
         message = Message(
             self._names.outcomes(dispatch.owner),
             body,
-            outcome_headers(dispatch.headers(), outcome),
+            outcome_headers(replace(dispatch, envelope=run.envelope()).headers(), outcome),
             correlation_id=dispatch.dispatch_id,
         )
         self._outbox.put(Finished(dispatch.dispatch_id, message, run.delivery))
@@ -321,8 +290,9 @@ class Worker:
     # -- presence
 
     def _state(self) -> tuple[int, tuple[str, ...], int]:
-        """Slots on offer, the dispatches that run, how many have ended. What cannot be ended holds its slot."""
-        return max(0, self._capacity - len(self._stuck)), tuple(self._running), self._completed
+        """Slots on offer, the dispatches that run, how many have ended."""
+        running = (*self._hand.running, *self._long_runs.without_word(self._outbox))
+        return self._hand.slots(), running, self._completed
 
     async def _mail(self, deliveries: Sequence[Delivery]) -> None:
         """Questions, probes, cancels; to take no more, and to go on."""
@@ -341,16 +311,10 @@ class Worker:
         await self._bus.ack(deliveries)
 
     def _cancel(self, dispatch_id: str) -> None:
-        run = self._held(dispatch_id)
+        run = self._hand.find(dispatch_id)
         if run is None:
             return
         run.stop.set()
-        if dispatch_id not in self._running:
-            self._ready.remove(run)
+        if dispatch_id not in self._hand.running:
+            self._hand.ready.remove(run)
             self._finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)
-
-
-def _times(delivery: Delivery) -> int:
-    """How often the broker delivered it before, by its own count."""
-    count = delivery.headers.get("x-delivery-count")
-    return count if isinstance(count, int) else 0

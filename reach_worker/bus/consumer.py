@@ -26,21 +26,29 @@ class Receipt:
 class Taken:
     """Deliveries of one channel that are not acknowledged yet, with the consumer that each came by.
 
-    Tags only grow, so the dictionary is in order.
+    Tags only grow, so the dictionary is in order. ``again``: those of them that were delivered before.
     """
 
     channel: AbstractChannel
     tags: dict[int, str | None] = field(default_factory=dict)
+    again: set[int] = field(default_factory=set)
 
     def add(self, message: DeliveredMessage, queue: str) -> Delivery:
         """Note a delivery and give it its receipt."""
         tag = message.delivery_tag or 0
         self.tags[tag] = message.consumer_tag
-        return delivery_from(message, queue, Receipt(self, tag))
+        delivery = delivery_from(message, queue, Receipt(self, tag))
+        if delivery.redelivered:
+            self.again.add(tag)
+        return delivery
 
     def held(self, consumer_tag: str) -> int:
         """Deliveries that came by this consumer."""
         return sum(1 for tag in self.tags.values() if tag == consumer_tag)
+
+    def fresh(self, tags: set[int]) -> bool:
+        """One of these at least is held, and was never delivered before."""
+        return any(tag in self.tags and tag not in self.again for tag in tags)
 
     async def ack(self, tags: set[int]) -> None:
         """Acknowledge; what is contiguous from the oldest goes in one frame. Of a closed channel: let go."""
@@ -53,6 +61,7 @@ class Taken:
             upto = tag
         for tag in [tag for tag in tags if tag in self.tags]:
             del self.tags[tag]
+            self.again.discard(tag)
             if tag > upto:
                 await self.channel.basic_ack(tag, wait=False)
         if upto:
@@ -78,8 +87,9 @@ class Subscription:
 class Consumer:
     """One subscription in one session, on its own channel.
 
-    It starts with a prefetch of one and takes the full number after the first acknowledgement: whatever kills
-    a session again and again wears out only the one message it met, never its neighbours.
+    It starts with a prefetch of one and takes the full number after the first acknowledgement of a message that
+    was never delivered before. What was is taken one at a time: it may be what killed us, or have waited beside that.
+    So whatever kills a session again and again wears out only the one message it met, never its neighbours.
 
     A prefetch is fixed when consuming begins, so another one is made of several consumers on the channel: more
     by one more of them, less by ending the last ones. A consumer that ends may have a delivery on its way, and
@@ -115,7 +125,7 @@ class Consumer:
     async def ack(self, tags: set[int]) -> None:
         """Acknowledge these deliveries."""
         async with self._lock:
-            self._trusted = True
+            self._trusted = self._trusted or self.taken.fresh(tags)
             await self._lower()
             await self.taken.ack(tags)
             await self._raise()

@@ -190,6 +190,10 @@ class RabbitBus:
         """The delivery belongs to the session that is alive now."""
         return self._session is not None and self._session.owns(delivery)
 
+    def consumes(self, name: str) -> bool:
+        """Whether a subscription consumes now, as far as this side of the connection knows."""
+        return self._session is not None and self._session.consumes(name)
+
     @property
     def ready(self) -> bool:
         """Connected, and every consumer that should consume does."""
@@ -228,7 +232,7 @@ class RabbitBus:
         while True:
             try:
                 async with session:
-                    await session.wait_end()
+                    await session.wait_end(self.settings.heartbeat_s)
             finally:
                 self._session = None
                 self._up.clear()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -173,6 +174,10 @@ class Session:
         receipt = delivery.receipt
         return isinstance(receipt, Receipt) and self._owns(receipt.channel) and not self._ended.is_set()
 
+    def consumes(self, name: str) -> bool:
+        """Alive, and this subscription consumes."""
+        return not self._ended.is_set() and name in self._consumers and self._consumers[name].live
+
     @property
     def consuming(self) -> bool:
         """Alive, and every consumer that is wanted consumes."""
@@ -184,9 +189,27 @@ class Session:
         """It is over."""
         return self._ended.is_set()
 
-    async def wait_end(self) -> None:
-        """Wait until anything of it closes."""
-        await self._ended.wait()
+    async def wait_end(self, look_every_s: float) -> None:
+        """Wait until anything of it closes, or the consuming connection leaves a question unanswered.
+
+        Publishing notices silence by itself. Of a consumer that hears nothing aiormq thinks for three heartbeats.
+        """
+        while not self._ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(look_every_s):
+                    await self._ended.wait()
+            if not self._ended.is_set():
+                await self._look()
+
+    async def _look(self) -> None:
+        getting = self._getting
+        if getting is None:
+            return
+        try:
+            with broker_call("asking for a sign of life"):
+                await getting.channel.basic_qos(prefetch_count=0, timeout=self._timeout_s)
+        except BrokerUnavailable as error:
+            self.end(str(error))
 
     def end(self, cause: str) -> None:
         """Give it up."""
@@ -233,8 +256,13 @@ class Session:
     async def _channel(self) -> AbstractChannel:
         channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
         channel.closing.add_done_callback(self._note_end)
-        channel.on_consumer_cancel_callbacks.add(lambda frame: self.end(f"consumer cancelled: {frame!r}"))
+        channel.on_consumer_cancel_callbacks.add(lambda _frame: self.end(self._cancelled(channel)))
         return channel
+
+    def _cancelled(self, channel: AbstractChannel) -> str:
+        """The broker ended a consumer: its queue was deleted, or lost its leader."""
+        queues = (each.queue for each in self._consumers.values() if each.taken.channel is channel)
+        return f"the broker cancelled the consumer of {next(queues, 'a queue')}"
 
     async def _mailbox(self, channel: AbstractChannel, subscription: Subscription) -> str:
         name = f"{subscription.mailbox_prefix}.{subscription.name}.{self._clock.new_id()}"

@@ -48,10 +48,14 @@ def cancel_key(agent_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RouterBeat:
-    """A router says that it lives."""
+    """A router says that it lives.
+
+    ``unready``: why it takes no tasks now, empty if it does; ``None`` if it does not say.
+    """
 
     router_id: str
     stopping: bool
+    unready: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ def beat_body(beat: Heartbeat) -> bytes:
             "version": beat.version,
             "stopping": beat.stopping,
             **({} if beat.completed is None else {"completed": beat.completed}),
+            **({} if beat.consuming is None else {"consuming": beat.consuming}),
         }
     )
 
@@ -94,6 +99,7 @@ def beat_from(body: bytes) -> Heartbeat | Unreadable:
             version=_name(data, "version", LONGEST_VERSION),
             stopping=data.get("stopping") is True,
             completed=None if data.get("completed") is None else _count(data, "completed"),
+            consuming=None if data.get("consuming") is None else data["consuming"] is True,
         )
     except ValueError as error:
         return Unreadable(f"no heartbeat: {error}")
@@ -101,7 +107,8 @@ def beat_from(body: bytes) -> Heartbeat | Unreadable:
 
 def router_body(beat: RouterBeat) -> bytes:
     """A router's heartbeat as JSON."""
-    return orjson.dumps({"router": beat.router_id, "stopping": beat.stopping})
+    said = {"router": beat.router_id, "stopping": beat.stopping}
+    return orjson.dumps(said if beat.unready is None else {**said, "unready": beat.unready})
 
 
 def router_from(body: bytes) -> RouterBeat | Unreadable:
@@ -110,7 +117,12 @@ def router_from(body: bytes) -> RouterBeat | Unreadable:
     if isinstance(data, Unreadable):
         return data
     try:
-        return RouterBeat(_name(data, "router"), data.get("stopping") is True)
+        unready = data.get("unready")
+        return RouterBeat(
+            _name(data, "router"),
+            data.get("stopping") is True,
+            unready[:LONGEST_VERSION] if isinstance(unready, str) else None,
+        )
     except ValueError as error:
         return Unreadable(f"no router's heartbeat: {error}")
 

@@ -1,8 +1,8 @@
-"""The two messages between router and agent: the dispatch and its outcome, as headers beside a body.
+"""The messages between router and agent: the dispatch, its outcome, and its lease, as headers beside a body.
 
 A dispatch carries the task's body untouched. An outcome carries all the dispatch's headers; its body is the result where
 it succeeded and the task's own body otherwise, so that whoever settles it can route the task again with nothing else in
-hand.
+hand. A lease is a copy of a dispatch that waits on the broker in place of it while it runs, see :mod:`core.long_run`.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,15 @@ RETRY_AFTER_MS: Final = "x-reach-retry-after-ms"
 DURATION_US: Final = "x-reach-duration-us"
 STARTED: Final = "x-reach-started"
 CRASHED: Final = "x-reach-crashed"
-_OF_OUTCOMES: Final = frozenset((OUTCOME, MESSAGE, INSTANCE, RETRY_AFTER_MS, DURATION_US, STARTED, CRASHED))
+
+LEASE: Final = "x-reach-lease"
+"""The instance that runs the dispatch; marks a lease."""
+DOUBTS: Final = "x-reach-doubts"
+"""How often in a row nobody could say that it still runs."""
+_ADDED: Final = frozenset(
+    (OUTCOME, MESSAGE, INSTANCE, RETRY_AFTER_MS, DURATION_US, STARTED, CRASHED, LEASE, DOUBTS)
+)
+"""What outcomes and leases have beside the headers of their dispatch."""
 
 LONGEST_REST_MS: Final = 24 * 3_600_000
 """An agent that asks for a longer rest gets so long: one wrong unit must not take it out for years."""
@@ -87,12 +95,7 @@ def dispatch_from(headers: Mapping[str, Any]) -> Dispatch | BadHeaders:
 
 def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """The dispatch's own headers (only ours, whatever else came along stays behind) and how it ended."""
-    headers = {
-        name: value
-        for name, value in dispatch_headers.items()
-        if _ours(name, value) and name not in _OF_OUTCOMES
-    }
-    headers |= dict(passed_on(dispatch_headers))
+    headers = _of_dispatch(dispatch_headers)
     headers[OUTCOME] = outcome.outcome.value
     headers[INSTANCE] = outcome.instance_id
     optional: dict[str, str | int | None] = {
@@ -103,6 +106,13 @@ def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> di
         CRASHED: int(outcome.crashed) or None,
     }
     return headers | {name: value for name, value in optional.items() if value is not None}
+
+
+def lease_headers(
+    dispatch_headers: Mapping[str, Any], instance_id: str, *, doubts: int = 0
+) -> dict[str, Any]:
+    """The dispatch's own headers, and who runs it."""
+    return {**_of_dispatch(dispatch_headers), LEASE: instance_id, DOUBTS: doubts}
 
 
 def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | BadHeaders:
@@ -125,6 +135,12 @@ def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | Ba
         started=bool(number(headers, STARTED)),
         crashed=bool(number(headers, CRASHED)),
     )
+
+
+def _of_dispatch(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dispatch was sent with, whatever came to it on the way."""
+    kept = {name: value for name, value in headers.items() if _ours(name, value) and name not in _ADDED}
+    return kept | dict(passed_on(headers))
 
 
 def _ours(name: str, value: object) -> bool:

@@ -3,6 +3,7 @@
 import json
 from bisect import insort
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -90,7 +91,8 @@ class Fleet:
     ``routers`` is the number of live routers, this one included; ``rank`` how many of them come before it, by their ids.
     ``sessions``: the agent that a session's last task went to. ``utc_ahead``: UTC seconds minus monotonic seconds, as the
     router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded. ``medians``: by
-    capability, over its agents, with the second that they are of.
+    capability, over its agents, with the second that they are of. ``shared``: agents that give no head start now, see
+    :meth:`share_slots`.
     """
 
     breaker_policy: BreakerPolicy
@@ -104,6 +106,7 @@ class Fleet:
     sessions: OrderedDict[str, str] = field(default_factory=OrderedDict)
     personal: frozenset[str] = frozenset()
     medians: dict[str, tuple[float, Medians]] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     routers: int = 1
     rank: int = 0
     utc_ahead: float = 0.0
@@ -163,15 +166,28 @@ class Fleet:
     def limit(self, agent: Agent, capability: str | None = None) -> int:
         """How much this router may have under way at the agent: its share of the slots, and a small head start.
 
-        Fewer slots, and no head start, for a while after the agent's breaker has closed.
+        Fewer slots, and no head start, for a while after the agent's breaker has closed. None either while another of
+        its capabilities waits that has none: it would never find a free slot.
         """
         slots = self.slots(agent)
         back = agent.breaker.slots(slots)
         if back < slots:
             return min(self.slot_policy.per_agent, back)
+        if agent.agent_id in self.shared:
+            return min(self.slot_policy.per_agent, slots)
         track = self.record.of(agent.agent_id, capability) if capability else None
         typical = track.service.quantile(0.5) if track else None
         return min(self.slot_policy.per_agent, slots + head_start(slots, typical, self.slot_policy))
+
+    def share_slots(self, waiting: Iterable[str]) -> None:
+        """Tasks of these capabilities wait: agents where one of them has no head start give none to any other."""
+        self.shared = set()
+        self.shared = {
+            offer.agent.agent_id
+            for capability in waiting
+            for offer in self.capable(capability)
+            if self.limit(offer.agent, capability) <= self.slots(offer.agent)
+        }
 
     def slots(self, agent: Agent) -> int:
         """This router's share of the agent's slots."""

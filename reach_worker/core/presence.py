@@ -50,6 +50,12 @@ class PresencePolicy(BaseModel):
         le=86_400,
         description="something runs and nothing is completed for so long: no new tasks",
     )
+    newcomers_s: float = Field(
+        6.0,
+        ge=0,
+        le=600,
+        description="a router that knew no agent at its start takes no task until no new one came for so long",
+    )
 
 
 class PresenceState(StrEnum):
@@ -67,6 +73,7 @@ class Heartbeat:
     """What an instance says of itself, every ``heartbeat_s``.
 
     ``completed``: runs that have ended in its life, however they ended; ``None`` if it does not count them.
+    ``consuming``: whether it takes dispatches now; ``None`` if it does not say.
     """
 
     agent_id: str
@@ -78,6 +85,7 @@ class Heartbeat:
     version: str
     stopping: bool
     completed: int | None = None
+    consuming: bool | None = None
 
 
 @dataclass(slots=True)

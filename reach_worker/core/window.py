@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A task in the window; ``since`` in monotonic seconds."""
+    """A task in the window; ``since`` in monotonic seconds.
+
+    ``again``: its message was delivered before, and each delivery in vain counts against it.
+    """
 
     task_id: str
     capability: str
     since: float
+    again: bool = False
 
 
 def to_spill(
@@ -21,13 +25,14 @@ def to_spill(
 
     ``held``: what is left, oldest first, when all that could be bound is. ``free``: free slots by capability.
 
-    Two reasons: a task was held for ``hold_s`` (no delivery is held longer than a minute), or the window is half full and
-    others could work: then what waits makes room, all but a tenth of the window of each capability. The oldest go: a
-    lane is served before the window, so the order stays. A capability with free slots is no exception: what is left of
-    it may go to none of those agents. A fleet that keeps up never pays the extra hop.
+    Three reasons: a task was held for ``hold_s`` (no delivery is held longer than a minute), its message was delivered
+    before (in a lane nothing counts, so a router that dies again and again wears out nothing), or the window is half
+    full and others could work: then what waits makes room, all but a tenth of the window of each capability. The oldest
+    go: a lane is served before the window, so the order stays. A capability with free slots is no exception: what is
+    left of it may go to none of those agents. A fleet that keeps up never pays the extra hop.
     """
-    spilled = [task.task_id for task in held if now - task.since >= hold_s]
-    left = [task for task in held if now - task.since < hold_s]
+    spilled = [task.task_id for task in held if task.again or now - task.since >= hold_s]
+    left = [task for task in held if not task.again and now - task.since < hold_s]
     crowded = len(left) >= max(1, window // 2)
     others_could_work = any(count > 0 for count in free.values())
     if not (crowded and others_could_work):

@@ -1,7 +1,7 @@
 """Who is there: heartbeats, manifests and routers, heard on the events exchange."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from reach_worker.core.announcement import (
@@ -32,10 +32,12 @@ log = logging.getLogger(__name__)
 HEARD_OF_S: Final = 0.5
 """A router that starts takes nothing for so long: the others are to hear of it before they share the work."""
 _AWAY: Final = (PresenceState.SUSPECT, PresenceState.STALLED, PresenceState.DEAD)
+NEWCOMERS_AT_MOST: Final = 5
+"""An agent that comes again and again under a new name holds a router up for so many times ``newcomers_s`` at most."""
 
 
 class FleetWatch:
-    """Keeps the fleet's presence and manifests by what is heard."""
+    """Keeps the fleet's presence and manifests by what is heard. ``unready``: why the router takes no tasks now."""
 
     def __init__(
         self, fleet: Fleet, policy: PresencePolicy, names: Names, clock: Clock, tags: TagTable, router_id: str
@@ -49,8 +51,13 @@ class FleetWatch:
         self._routers: dict[str, float] = {}
         self._asked: dict[str, float] = {}
         self.sessions = 0
+        self.unready: Callable[[], str] = lambda: ""
         self._began: float | None = None
         self._session_began = float("-inf")
+        self._knew_some = False
+        self._came: tuple[float, float] | None = None
+        self._settled = False
+        self._told_nobody = False
         self._beaten = float("-inf")
         self._heard_since: set[str] = set()
 
@@ -58,6 +65,7 @@ class FleetWatch:
         """Manifests known from the store or from files, before anybody was heard; the newer version counts."""
         news = News()
         self.book.remember(manifests, news)
+        self._knew_some = self._knew_some or bool(news.new_agents)
         return news
 
     def reread(self, changed: Changed) -> News:
@@ -67,6 +75,7 @@ class FleetWatch:
             self.book.retag(changed.tags)
         self.book.remember(changed.manifests, news)
         self.book.forget(changed.removed, news)
+        self._meet(news)
         return news
 
     def session_began(self) -> None:
@@ -90,14 +99,30 @@ class FleetWatch:
         self._fleet.leases.postpone(self._clock.monotonic() + patience)
 
     def settled(self) -> bool:
-        """It is known who is there: two heartbeat periods have passed, or every known agent has answered."""
-        if self._began is None:
+        """It is known who is there: two heartbeat periods have passed, or every known agent has answered.
+
+        A router that knew no agent when it started (a new store, no files) cannot tell an agent that starts a little
+        later from one that does not exist, and would call its tasks unmatched. It waits for the first, and then until
+        no other came for a while. Once it is so it stays so.
+        """
+        if not self._settled and self._knows_who_is_there():
+            self._settled = True
+            log.info("taking tasks; known agents: %s", ", ".join(sorted(self._fleet.agents)))
+        return self._settled
+
+    def _knows_who_is_there(self) -> bool:
+        if self._began is None or not self._fleet.agents:
             return False
-        waited = self._clock.monotonic() - self._began
+        now = self._clock.monotonic()
+        waited = now - self._began
         if waited < HEARD_OF_S:
             return False
-        known = set(self._fleet.agents)
-        return waited >= 2 * self._policy.heartbeat_s or (bool(known) and known <= self._heard_since)
+        long_enough = waited >= 2 * self._policy.heartbeat_s
+        if self._knew_some or self._came is None:
+            return long_enough or self._fleet.agents.keys() <= self._heard_since
+        first, last = self._came
+        quiet_s = self._policy.newcomers_s
+        return long_enough and (now - last >= quiet_s or now - first >= NEWCOMERS_AT_MOST * quiet_s)
 
     def alone(self) -> bool:
         """There is no other router, and each has had the time to say so."""
@@ -128,12 +153,14 @@ class FleetWatch:
                     pass
                 case _:
                     log.debug("an announcement %r says nothing to a router", delivery.routing_key)
+        self._meet(news)
         return news
 
     def tick(self) -> News:
         """Let time pass: suspicions, probes, deaths, and our own heartbeat."""
         now = self._clock.monotonic()
         news = News()
+        self._tell_if_nobody(now)
         for agent in self._fleet.agents.values():
             agent.roster.forget(now, self._policy)
             before = agent.roster.state()
@@ -185,7 +212,7 @@ class FleetWatch:
         instances = agent.roster.instances
         instance = instances.setdefault(beat.instance_id, Instance(beat.agent_id, beat.instance_id))
         before = agent.roster.state()
-        starts = instance.state in (PresenceState.PENDING, PresenceState.DEAD)
+        starts = not beat.stopping and instance.state in (PresenceState.PENDING, PresenceState.DEAD)
         slots = agent.roster.slots()
         changed = instance.heard(beat, self._clock.monotonic())
         self._heard_since.add(beat.agent_id)
@@ -203,6 +230,23 @@ class FleetWatch:
             news.gone.add(beat.agent_id)
         if before in _AWAY and after is PresenceState.ACTIVE:
             agent.breaker.came_back()
+
+    def _tell_if_nobody(self, now: float) -> None:
+        began = self._began
+        if (
+            self._told_nobody
+            or self._fleet.agents
+            or began is None
+            or now - began < 2 * self._policy.heartbeat_s
+        ):
+            return
+        self._told_nobody = True
+        log.warning("no agent is known yet: tasks wait in %s until one comes", self._names.intake)
+
+    def _meet(self, news: News) -> None:
+        if news.new_agents:
+            now = self._clock.monotonic()
+            self._came = (now if self._came is None else self._came[0], now)
 
     def _longest_s(self, agent: Agent, instance: Instance) -> float:
         """The longest limit of what the instance runs; what other routers sent may take as long as is declared."""
@@ -261,7 +305,7 @@ class FleetWatch:
         first = self._beaten == float("-inf")
         self._beaten = now
         self._count_routers()
-        body = router_body(RouterBeat(self._router_id, stopping=False))
+        body = router_body(RouterBeat(self._router_id, stopping=False, unready=self.unready()))
         beat = Message(
             router_key(self._router_id), body, {}, self._names.events, persistent=False, mandatory=False
         )

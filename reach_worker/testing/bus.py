@@ -17,9 +17,9 @@ from reach_worker.testing.wire import sendable
 class MemoryBus:
     """One client of a :class:`MemoryBroker`; the ``ConsumingBus`` port.
 
-    ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until that is
-    acknowledged, or called harmless by :meth:`trust`. ``journal`` tells in order what the bus did:
-    ``("publish", routing key)``, ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
+    ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until one that was never
+    delivered before is acknowledged, or it is called harmless by :meth:`trust`. ``journal`` tells in order what the bus
+    did: ``("publish", routing key)``, ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
     """
 
     def __init__(self, broker: MemoryBroker, *, slow_start: bool = True) -> None:
@@ -192,6 +192,11 @@ class MemoryBus:
             if self._session is not None:
                 self._begin(self._session, self._subscriptions[name])
 
+    def consumes(self, name: str) -> bool:
+        """Whether a subscription consumes now."""
+        consuming = self._session.consuming.get(name) if self._session is not None else None
+        return consuming is not None and consuming.consumer is not None
+
     def current(self, delivery: Delivery) -> bool:
         """The delivery belongs to the session that is alive now."""
         return isinstance(delivery.receipt, Receipt) and delivery.receipt.session is self._session
@@ -279,7 +284,7 @@ class MemoryBus:
         if receipt.consumer is not None:
             receipt.consumer.unacked -= 1
         if receipt.consuming is not None:
-            receipt.consuming.trusted = True
+            receipt.consuming.trusted |= not receipt.stored.returned
             receipt.consuming.adjust()
         if receipt.queue in self._broker.queues:
             self._broker.pump(self._broker.queues[receipt.queue])

@@ -14,7 +14,9 @@ Whatever is sent arrives, late perhaps, unless a connection is cut.
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from types import TracebackType
 from typing import Final, Self
@@ -160,3 +162,29 @@ class TcpProxy:
             self.forwarded[direction] += len(data)
             self._tell()
         sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def proxy_beside(host: str, port: int) -> Iterator[tuple[TcpProxy, Callable[[Callable[[], None]], None]]]:
+    """A proxy in a thread of its own, for a test that has no event loop, and how to have it do something."""
+    loop = asyncio.new_event_loop()
+    proxy = TcpProxy(host, port)
+    thread = threading.Thread(target=loop.run_forever, name="proxy")
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result()
+        try:
+            yield proxy, lambda action: _there(loop, action)
+        finally:
+            asyncio.run_coroutine_threadsafe(proxy.__aexit__(None, None, None), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _there(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
+    async def act() -> None:
+        action()
+
+    asyncio.run_coroutine_threadsafe(act(), loop).result()

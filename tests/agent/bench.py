@@ -79,7 +79,13 @@ class Bench:
         """Send a task to the agent; the dispatch id is the task id with a ``d-`` before it."""
         side_effects = fields.pop("side_effects", False)
         envelope = Envelope(
-            task_id, "flow-1", capability, "caller-1", self.clock.utc_us(), side_effects=side_effects
+            task_id,
+            "flow-1",
+            capability,
+            "caller-1",
+            self.clock.utc_us(),
+            side_effects=side_effects,
+            crashes=fields.pop("crashes", 0),
         )
         given: dict[str, Any] = {
             "dispatch_id": f"d-{task_id}",
@@ -130,6 +136,14 @@ class Bench:
         assert isinstance(beat, Heartbeat)
         return beat
 
+    async def beats(self) -> list[Heartbeat]:
+        """The heartbeats that have come and were not looked at yet."""
+        found = []
+        while taken := self.router.inbox.take("events"):
+            await self.router.ack(taken)
+            found += [beat_from(delivery.body) for delivery in taken]
+        return [beat for beat in found if isinstance(beat, Heartbeat)]
+
     async def _next(self, name: str) -> Delivery:
         async with asyncio.timeout(LIMIT_S):
             while not (taken := self.router.inbox.take(name, 1)):
@@ -145,6 +159,14 @@ class Bench:
         async with asyncio.timeout(LIMIT_S):
             while not holds():
                 await asyncio.wait([asyncio.ensure_future(self._moment())])  # noqa: TID251 - ends here
+
+    async def turned(self) -> None:
+        """Wake the worker, and wait until it has done what there was to do."""
+        arrived = self.bus.inbox.arrived
+        for _ in range(2):
+            arrived.set()
+            await self.until(lambda: not arrived.is_set())
+            await self._moment()
 
     async def _moment(self) -> None:
         """Let everybody else have a turn."""

@@ -322,19 +322,27 @@ async def test_an_outcome_without_its_owners_queue_goes_to_returns() -> None:
     assert bench.read(delivery).outcome is OutcomeClass.SUCCEEDED
 
 
-async def test_one_that_was_delivered_before_runs_alone() -> None:
+def delivered_before(bench: Bench, times: int = 1) -> None:
+    """The oldest dispatch in the queue was delivered so often, and not acknowledged."""
+    for _ in range(times):
+        taken = bench.broker.queues[bench.queue].take()
+        assert taken is not None
+        bench.broker.put_back(bench.queue, taken)
+
+
+async def test_one_that_was_delivered_before_runs_alone_and_nothing_is_taken_beside_it() -> None:
     bench, gate = gated(slots=4)
     for number in range(4):
         bench.dispatch(f"t{number}")
-    first = bench.broker.queues[bench.queue].take()
-    assert first is not None
-    bench.broker.put_back(bench.queue, first)
+    delivered_before(bench)
     async with bench.running():
+        assert (await bench.beat()).capacity == 4
+        assert await bench.note() == "d-t0"
         await bench.until(lambda: gate.running == 1)
-        bench.clock.advance(1.5)
-        await bench.until(lambda: bench.waiting == 0)
-        assert gate.running == 1
-        assert bench.bus.unacked == 4
+        bench.clock.advance(3.0)
+        assert (await bench.beat()).capacity == 1
+        await bench.turned()
+        assert (gate.running, bench.bus.unacked, bench.waiting) == (1, 1, 3)
         gate.open.set()
         outcomes = [await bench.outcome() for _ in range(4)]
     assert outcomes[0].task_id == "t0"
@@ -344,14 +352,32 @@ async def test_one_that_was_delivered_before_runs_alone() -> None:
 async def test_the_second_redelivery_is_not_run_again() -> None:
     bench, gate = gated()
     bench.dispatch("t1")
-    for _ in range(2):
-        taken = bench.broker.queues[bench.queue].take()
-        assert taken is not None
-        bench.broker.put_back(bench.queue, taken)
+    delivered_before(bench, 2)
     async with bench.running():
-        outcome = await bench.outcome()
+        outcome, delivery = await bench.told()
     assert (outcome.outcome, outcome.crashed, outcome.started) == (OutcomeClass.UNAVAILABLE, True, False)
     assert not gate.ran
+    assert delivery.headers["x-reach-crashes"] == 1
+
+
+async def test_one_that_runs_alone_from_the_start_gets_no_second_chance_to_kill() -> None:
+    bench, gate = gated()
+    bench.dispatch("t1", crashes=1)
+    delivered_before(bench)
+    async with bench.running():
+        outcome = await bench.outcome()
+    assert (outcome.outcome, outcome.crashed) == (OutcomeClass.UNAVAILABLE, True)
+    assert not gate.ran
+
+
+async def test_what_goes_back_unrun_after_a_redelivery_stays_under_suspicion() -> None:
+    bench, _ = gated()
+    bench.dispatch("t1", start_by=bench.clock.utc_us() - 1)
+    delivered_before(bench)
+    async with bench.running():
+        outcome, delivery = await bench.told()
+    assert outcome.outcome is OutcomeClass.RELEASED
+    assert delivery.headers["x-reach-crashes"] == 1
 
 
 # ---- Side effects
@@ -383,9 +409,7 @@ async def test_where_it_cannot_say_so_it_does_not_begin(fate: Fate) -> None:
 async def test_one_with_side_effects_is_never_run_on_a_redelivery() -> None:
     bench, gate = gated()
     bench.dispatch("t1", side_effects=True)
-    taken = bench.broker.queues[bench.queue].take()
-    assert taken is not None
-    bench.broker.put_back(bench.queue, taken)
+    delivered_before(bench)
     async with bench.running():
         outcome = await bench.outcome()
     assert (outcome.outcome, outcome.crashed) == (OutcomeClass.UNAVAILABLE, True)

@@ -76,8 +76,10 @@ async def test_every_session_starts_slowly(wire: Wire, queue: str, make_bus: Mak
         (met,) = await arrivals(bus, "work", 1)
         assert met.headers["x-delivery-count"] == 3
         await bus.ack([met])
-        neighbours = await arrivals(bus, "work", 2)
-        assert [(d.body, d.redelivered) for d in neighbours] == [(b"1", False), (b"2", False)]
+        for neighbour in (b"1", b"2"):
+            (met,) = await arrivals(bus, "work", 1)
+            assert (met.body, met.redelivered) == (neighbour, False)
+            await bus.ack([met])
 
 
 # ---- Acknowledging
@@ -146,8 +148,9 @@ async def test_acknowledgements_of_an_old_session_are_let_go(
         assert not any(bus.current(delivery) for delivery in old)
         await bus.ack(old)
         again = await arrivals(bus, "work", 1)
-        await bus.ack([*old, *again])
-        again += await arrivals(bus, "work", 4)
+        while len(again) < 5:
+            await bus.ack([*old, again[-1]])
+            again += await arrivals(bus, "work", 1)
         assert sorted(bodies(again)) == bodies(old)
         assert (bus.ready, bus.sessions) == (True, 2)
 

@@ -1,19 +1,29 @@
 import asyncio
+import gc
+import logging
+import resource
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Final
 
+import aiormq
 import pytest
 from aiormq.exceptions import ChannelLockedResource
 from yarl import URL
 
+from reach_worker.bus.consumer import Consumer, Taken
+from reach_worker.bus.publisher import Publisher
 from reach_worker.bus.rabbit import RabbitBus
+from reach_worker.bus.session import Session
 from reach_worker.bus.topology import Topology, resting
 from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable, WrongCredentials
 from reach_worker.ports import Sent
-from reach_worker.testing.tcp_proxy import TcpProxy
+from reach_worker.testing.tcp_proxy import Direction, TcpProxy
 from tests.bus.bench import arrivals, bodies, to, until_session
 from tests.bus.conftest import MakeBus
 from tests.bus.private_node import Node
@@ -104,6 +114,49 @@ async def test_a_consumer_in_a_black_hole_notices_by_the_heartbeat(
         await works(bus, queue, b"after")
 
 
+class OneSided(TcpProxy):
+    """``deafen`` lets nothing through on the first connection it took: on that of a bus that consumes."""
+
+    def __init__(self, target_host: str, target_port: int) -> None:
+        super().__init__(target_host, target_port)
+        self._first = asyncio.Event()
+        self._first.set()
+
+    def deafen(self) -> None:
+        self._first.clear()
+
+    async def _serve(self, client: socket.socket) -> None:
+        _FIRST.set(self.accepted == 1)
+        await super()._serve(client)
+
+    async def _pump(self, source: socket.socket, sink: socket.socket, direction: Direction) -> None:
+        loop = asyncio.get_running_loop()
+        while data := await loop.sock_recv(source, 65536):
+            if _FIRST.get():
+                await self._first.wait()
+            await loop.sock_sendall(sink, data)
+            self.forwarded[direction] += len(data)
+
+
+_FIRST: Final = ContextVar("first", default=False)
+
+
+async def test_a_consuming_connection_that_alone_goes_silent_is_noticed(
+    wire: Wire, prefix: str, broker_url: str, make_bus: MakeBus
+) -> None:
+    """Publishing goes on, so only asking tells; the heartbeats alone would take half a minute."""
+    queue = await wire.queue(f"{prefix}.work")
+    url = URL(broker_url)
+    async with OneSided(url.host or "", url.port or 5672) as proxy:
+        through = str(url.with_port(proxy.url_port))
+        async with working(make_bus(through, heartbeat_s=2, call_timeout_s=1), queue).running() as bus:
+            await works(bus, queue, b"before")
+            proxy.deafen()
+            async with asyncio.timeout(5):
+                await until(lambda: bus.sessions == 2 and bus.ready)
+            await works(bus, queue, b"after")
+
+
 async def test_a_mailbox_that_the_broker_still_holds_locks_nobody_out(
     wire: Wire, proxy: TcpProxy, proxied_url: str, broker_url: str, make_bus: MakeBus
 ) -> None:
@@ -120,6 +173,48 @@ async def test_a_mailbox_that_the_broker_still_holds_locks_nobody_out(
         assert first != bus.mailbox
         with pytest.raises(ChannelLockedResource):
             await wire.channel.queue_declare(first, passive=True)
+
+
+async def test_a_session_that_ended_leaves_nothing_behind(
+    wire: Wire,
+    prefix: str,
+    proxy: TcpProxy,
+    proxied_url: str,
+    make_bus: MakeBus,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Sixty sessions later there are as many connections, channels and consumers as after twenty, and as much memory."""
+    caplog.set_level(
+        logging.CRITICAL, "aiormq"
+    )  # as the program has it: a kept log record keeps what it tells of
+    queue = await wire.queue(f"{prefix}.work")
+    bus = working(make_bus(proxied_url), queue)
+    bus.subscribe_mailbox("instance")
+    held: list[Counter[str]] = []
+    resident: list[int] = []
+    async with bus.running():
+        for number in range(1, 61):
+            await works(bus, queue, b"%d" % number)
+            await proxy.cut()
+            await until_session(bus, number + 1)
+            if number in (20, 60):
+                held.append(living())
+                resident.append(resident_kb())
+    assert held[0] == held[1]
+    assert held[1]["Session"] <= 2
+    assert resident[1] - resident[0] < 4096
+
+
+def living() -> Counter[str]:
+    """What there is of each thing that a session is made of."""
+    gc.collect()
+    kinds = (Session, Consumer, Taken, Publisher, aiormq.Connection, aiormq.Channel)
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, kinds))
+
+
+def resident_kb() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
 
 
 # ---- Beginning

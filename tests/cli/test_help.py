@@ -19,6 +19,7 @@ EVERY_COMMAND = {
     "publish",
     "explain",
     "agents",
+    "ready",
     "tasks",
     "decide",
     "replay-log",

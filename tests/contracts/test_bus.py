@@ -455,6 +455,28 @@ async def test_a_session_begins_slowly_until_something_is_acknowledged(side: Sid
         await until_ready(side, queue, 5)
 
 
+async def test_what_was_delivered_before_is_taken_one_at_a_time(side: Side) -> None:
+    """Whatever ended the session may be among it: no neighbour is to be worn out by that."""
+    queue = side.names.agent(AGENT)
+    bus = side.bus()
+    bus.subscribe("work", queue, 4)
+    async with bus.running():
+        await bus.publish(numbers(queue, 8))
+        await bus.ack(await arrivals(bus, "work", 1))
+        assert bodies(await arrivals(bus, "work", 4)) == [b"1", b"2", b"3", b"4"]
+    async with bus.running():
+        for number in range(1, 5):
+            (met,) = await arrivals(bus, "work", 1)
+            assert (met.body, met.redelivered) == (b"%d" % number, True)
+            await until_ready(side, queue, 7 - number)
+            await bus.ack([met])
+        (fresh,) = await arrivals(bus, "work", 1)
+        assert not fresh.redelivered
+        await until_ready(side, queue, 2)
+        await bus.ack([fresh])
+        assert bodies(await arrivals(bus, "work", 2)) == [b"6", b"7"]
+
+
 async def test_or_until_what_came_is_called_harmless(side: Side) -> None:
     queue = side.names.agent(AGENT)
     bus = side.bus()

@@ -47,15 +47,18 @@ def test_each_kind_has_its_key() -> None:
         version=NAME,
         stopping=st.booleans(),
         completed=st.none() | st.integers(0, 2**63),
+        consuming=st.none() | st.booleans(),
     )
 )
 def test_a_heartbeat_comes_back_as_it_was(said: Heartbeat) -> None:
     assert beat_from(beat_body(said)) == said
 
 
-@given(NAME, st.booleans())
-def test_a_routers_heartbeat_comes_back_as_it_was(router_id: str, stopping: bool) -> None:
-    said = RouterBeat(router_id, stopping)
+@given(NAME, st.booleans(), st.none() | st.text(max_size=100))
+def test_a_routers_heartbeat_comes_back_as_it_was(
+    router_id: str, stopping: bool, unready: str | None
+) -> None:
+    said = RouterBeat(router_id, stopping, unready)
 
     assert router_from(router_body(said)) == said
 

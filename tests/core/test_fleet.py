@@ -122,6 +122,19 @@ def test_an_agent_may_have_its_slots_and_a_head_start() -> None:
     assert fleet.limit(agent) == 8
 
 
+def test_nothing_is_sent_ahead_while_a_capability_waits_that_has_no_head_start() -> None:
+    both = [{"id": CAPABILITY}, {"id": "other"}]
+    fleet = taught(fleet_of([manifest("a", capabilities=both), manifest("b")]), "a", 0.05)
+    a = fleet.agents["a"]
+
+    fleet.share_slots([CAPABILITY, "other"])
+    assert fleet.limit(a, CAPABILITY) == fleet.limit(a, "other") == 8
+    fleet.share_slots([CAPABILITY])
+    assert (fleet.limit(a, CAPABILITY), fleet.limit(a, "other")) == (16, 8)
+    fleet.share_slots([])
+    assert fleet.limit(a, CAPABILITY) == 16
+
+
 def test_slots_are_summed_over_the_instances() -> None:
     fleet = fleet_of([manifest("a")])
     there(fleet.agents["a"], instance_id="a-2", capacity=4)

@@ -27,6 +27,12 @@ def test_a_half_full_window_makes_room_for_others() -> None:
     assert spilled(held(*"a" * 10), {"a": 0, "b": 5}) == [str(number) for number in range(8)]
 
 
+def test_what_was_delivered_before_goes_to_the_lane_where_nothing_counts() -> None:
+    tasks = [Held("0", "a", NOW), Held("1", "a", NOW, again=True), Held("2", "b", NOW)]
+
+    assert spilled(tasks, {"a": 0, "b": 0}) == ["1"]
+
+
 def test_where_nobody_else_could_work_there_is_nothing_to_hold_up() -> None:
     assert spilled(held(*"a" * 20), {"a": 0, "b": 0}) == []
     assert spilled(held(*"a" * 20), {}) == []

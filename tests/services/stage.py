@@ -65,7 +65,7 @@ class Stage:
     """Where a test plays. Policies are those of every router it brings on."""
 
     policies: RouterPolicies = field(default_factory=rules)
-    presence: PresencePolicy = field(default_factory=PresencePolicy)
+    presence: PresencePolicy = field(default_factory=lambda: PresencePolicy(newcomers_s=0))
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     slots: SlotPolicy = field(default_factory=SlotPolicy)
     store: MemoryStore = field(default_factory=MemoryStore)

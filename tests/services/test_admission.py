@@ -5,6 +5,7 @@ import pytest
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.token_bucket import IntakePolicy
+from tests.services.scripted import manifest
 from tests.services.stage import CALLER, Stage, rules
 
 SCHEMA = {
@@ -50,7 +51,7 @@ async def test_a_bad_message_is_a_dead_letter_once_and_the_router_goes_on(
 
 async def test_properties_that_cannot_be_decoded_are_a_dead_letter() -> None:
     stage = Stage()
-    await stage.router()
+    await stage.router(manifests=[manifest("a")])
     stage.broker.send_task(b"{}", fault="message_id is not UTF-8")
     await stage.settle()
     assert stage.letter().reason is DeadLetterReason.UNDECODABLE
@@ -206,7 +207,7 @@ async def test_a_task_without_an_id_gets_one() -> None:
 
 async def test_junk_in_our_own_queue_is_a_dead_letter() -> None:
     stage = Stage()
-    await stage.router()
+    await stage.router(manifests=[manifest("a")])
     stage.broker.put_message(stage.names.returns, b"junk", {})
     await stage.settle()
     assert stage.letter().reason is DeadLetterReason.INVALID

@@ -100,3 +100,62 @@ def test_the_two_periods_count_from_the_first_session_not_from_the_start_of_the_
     assert watch.settled()
     watch.session_began()
     assert watch.settled()
+
+
+# ---- A router that knew nobody when it started
+
+
+def agent_names(stage: Stage) -> list[str]:
+    return [agent.id for agent in stage.agents]
+
+
+async def test_with_an_empty_store_it_waits_until_no_agent_came_for_a_while() -> None:
+    """Else the tasks of those that start a little later would be called unmatched."""
+    stage = Stage(presence=PresencePolicy())
+    router = await stage.router()
+    for number in range(30):
+        stage.publish(f"t{number}", f"text.{'abc'[number % 3]}")
+    await stage.pass_time(60)
+    assert stage.ready() == {"intake": 30}
+    for name in "abc":
+        await stage.agent(name, f"text.{name}", slots=10)
+        assert router.router.watch.unready() == "it takes no tasks before it knows who is there"
+        await stage.pass_time(5.5)
+    assert (agent_names(stage), stage.ready()) == (["a", "b", "c"], {"intake": 30})
+    await stage.pass_time(1)
+    assert len(stage.answers()) == 30
+    assert {answer["attempt"] for answer in stage.answers()} == {1}
+    assert router.router.watch.unready() == ""
+
+
+async def test_agents_that_come_without_end_hold_it_up_only_so_long() -> None:
+    stage = Stage(presence=PresencePolicy())
+    await stage.router()
+    stage.publish("t1")
+    for number in range(10):
+        await stage.agent(f"a{number}")
+        await stage.pass_time(4)
+    assert stage.answer("t1")["status"] == "succeeded"
+
+
+async def test_it_says_why_it_takes_nothing() -> None:
+    stage = Stage()
+    router = await stage.router()
+    assert router.router.watch.unready() == "it knows no agent yet, so it takes no tasks"
+    await stage.agent("a")
+    assert router.router.watch.unready() == ""
+    await router.bus.want("returns", wanted=False)
+    assert router.router.watch.unready() == "it does not consume returns"
+    await router.router.drain()
+    assert router.router.watch.unready() == "it stops"
+
+
+async def test_an_empty_bucket_is_no_reason_not_to_be_ready() -> None:
+    stage = Stage(policies=SLOW)
+    router = await stage.router()
+    await stage.agent("a", slots=50)
+    for number in range(40):
+        stage.publish(f"t{number:02}")
+    await stage.settle(rounds=20)
+    assert not router.bus.consumes("intake")
+    assert router.router.watch.unready() == ""

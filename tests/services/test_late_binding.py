@@ -94,6 +94,26 @@ async def test_one_saturated_capability_does_not_hold_up_another() -> None:
     assert len(stage.lane("text.slow")) > 50
 
 
+async def test_lanes_of_capabilities_that_share_an_agent_take_turns() -> None:
+    stage = Stage(policies=SMALL)
+    await stage.router()
+    agent = await stage.agent("a", "text.many", "text.few", script=hold)
+    await stage.agent("idle", "text.other")
+    for number in range(100):
+        stage.publish(f"m{number:02}", "text.many")
+    await stage.settle(rounds=30)
+    for number in range(5):
+        stage.publish(f"f{number}", "text.few")
+    await stage.pass_time(35)
+    assert (len(stage.lane("text.many")) > 50, len(stage.lane("text.few"))) == (True, 5)
+    agent.script = succeed
+    await agent.end(agent.held[0])
+    await stage.settle(rounds=40)
+    order = list(agent.ran)
+    assert {f"f{number}" for number in range(5)} <= set(order[:20])
+    assert [task_id for task_id in order if task_id[0] == "m"] == sorted(t for t in order if t[0] == "m")
+
+
 async def test_a_full_window_of_one_capability_is_not_spilled_while_nobody_else_could_work() -> None:
     stage = Stage(policies=SMALL)
     await stage.router()

@@ -33,7 +33,8 @@ async def test_one_that_is_killed_is_known_by_its_probe_and_its_work_goes_elsewh
     assert stage.r1.leases == 0
 
 
-async def test_what_it_ran_when_it_died_costs_an_attempt_what_only_waited_does_not() -> None:
+async def test_what_it_had_when_it_died_costs_no_attempt_the_first_time_and_runs_alone_then() -> None:
+    """Of all that it had, one may have killed it: nobody knows which."""
     stage = Stage()
     await stage.router()
     dead = await stage.agent("a", slots=4, script=lambda _: None, capability_cost=1)
@@ -43,13 +44,40 @@ async def test_what_it_ran_when_it_died_costs_an_attempt_what_only_waited_does_n
     await stage.pass_time(3)
     (running,) = dead.held
     dead.die()
-    await stage.agent("b", slots=4, script=succeed, capability_cost=5)
-    await stage.pass_time(30)
-    attempts = {f"t{number}": stage.answer(f"t{number}")["attempt"] for number in range(4)}
-    assert attempts.pop(running.task_id) == 2
-    assert set(attempts.values()) == {1}
-    kinds = {row.outcome for row in stage.outcomes(running.task_id)}
-    assert kinds == {OutcomeClass.UNAVAILABLE, OutcomeClass.SUCCEEDED}
+    other = await stage.agent("b", slots=4, script=lambda _: None, capability_cost=5)
+    await stage.pass_time(12)
+    suspects = [work.task_id for work in other.held if work.dispatch.envelope.crashes == 1]
+    assert suspects == [running.task_id]
+    for work in list(other.held):
+        await other.end(work)
+    await stage.settle()
+    assert {stage.answer(f"t{number}")["attempt"] for number in range(4)} == {1}
+    assert [row.outcome for row in stage.outcomes(running.task_id)] == [
+        OutcomeClass.RELEASED,
+        OutcomeClass.SUCCEEDED,
+    ]
+
+
+async def test_what_died_with_its_process_when_it_ran_alone_costs_an_attempt() -> None:
+    stage = Stage()
+    await stage.router()
+    first = await stage.agent("a", script=lambda _: None, capability_cost=1)
+    stage.publish("t1")
+    await stage.pass_time(3)
+    first.die()
+    second = await stage.agent("b", script=lambda _: None, capability_cost=5)
+    await stage.pass_time(12)
+    assert [work.dispatch.envelope.crashes for work in second.held] == [1]
+    await stage.pass_time(3)
+    second.die()
+    await stage.agent("c", capability_cost=5)
+    await stage.pass_time(14)
+    assert stage.answer("t1")["attempt"] == 2
+    assert [row.outcome for row in stage.outcomes("t1")] == [
+        OutcomeClass.RELEASED,
+        OutcomeClass.UNAVAILABLE,
+        OutcomeClass.SUCCEEDED,
+    ]
 
 
 async def test_one_that_hangs_is_dead_only_after_the_long_silence() -> None:
@@ -122,12 +150,13 @@ async def test_a_router_that_knows_nobody_asks_and_the_task_waits() -> None:
     stage = Stage()
     await stage.router()
     stage.publish("t1")
-    await stage.settle()
-    assert stage.answer("t1")["status"] == "unmatched"
+    stage.publish("t2", "text.nobody")
+    await stage.pass_time(120)
+    assert stage.ready() == {"intake": 2}
     await stage.agent("a")
-    stage.publish("t2")
     await stage.settle()
-    assert stage.answer("t2")["status"] == "succeeded"
+    assert stage.answer("t1")["attempt"] == 1
+    assert stage.answer("t2")["status"] == "unmatched"
 
 
 async def test_a_known_agent_that_is_away_is_a_wait_not_an_end() -> None:

@@ -77,6 +77,7 @@ def fresh_processes(broker_url: str, prefix: str, folder: Path) -> Iterator[Proc
         "REACH_STORE__PATH": str(folder / "reach.db"),
         "REACH_PRESENCE__HEARTBEAT_S": "0.3",
         "REACH_PRESENCE__SUSPECT_S": "1.5",
+        "REACH_PRESENCE__NEWCOMERS_S": "0.3",
         "REACH_RETRY__BASE_S": "0.05",
         "REACH_ROUTING__PRESET": "declared",
         "REACH_BREAKER__STREAK": "100",

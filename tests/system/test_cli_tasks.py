@@ -155,6 +155,7 @@ def test_explain_says_where_an_unknown_task_may_be_and_what_is_near(fleet: Proce
 def test_tasks_lists_the_newest_first_and_by_state(
     processes: Processes, names: Names, channel: BlockingChannel
 ) -> None:
+    processes.agent("tests.system.small_agents:quick")
     router = processes.router()
     processes.reach("publish", "text.ecko", text("x"), "--task-id", "nobody", "--wait")
     channel.basic_publish(names.tasks, "any", b"{", pika.BasicProperties(message_id="bad"))

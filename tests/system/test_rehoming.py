@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from reach_worker.core.names import Names
 from tests.system.books import assert_one_end_each, attempts, histories, outcomes
 from tests.system.caller import Caller
-from tests.system.crew import BROKEN, ONCE, ONLY, WORK, begun, runs
+from tests.system.crew import BREAKS, BROKEN, ONCE, ONLY, WORK, begun, runs
 from tests.system.crew_at_work import CrewAtWork
-from tests.system.processes import Processes
+from tests.system.processes import Processes, Running
 from tests.tooling.observing import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
@@ -42,7 +43,7 @@ def test_what_a_killed_agent_had_in_hand_runs_elsewhere(processes: Processes, ca
     found = histories(fleet.store)
     assert_one_end_each(found, tasks)
     for task_id in tasks:
-        lost = [("crew-1", "unavailable")] if task_id in in_hand else []
+        lost = [("crew-1", "released")] if task_id in in_hand else []
         assert attempts(found[task_id]) == [*lost, ("crew-2", "succeeded")]
     assert runs(fleet.notes) == {task_id: 1 + (task_id in in_hand) for task_id in tasks}
 
@@ -154,3 +155,53 @@ def test_when_all_that_could_are_broken_tasks_wait_and_spend_nothing(
     found = histories(fleet.store)
     assert outcomes(found).keys() <= {"succeeded", "failed", "released"}
     assert [task_id for task_id in waiting if ("crew-1", "failed") in attempts(found[task_id])] == []
+
+
+# ---- With a full queue, 500 more that wait, and two routers
+
+BREAKER_PERIOD_S: Final = 30.0
+WAITING: Final = 500
+
+
+def two_routers(processes: Processes, breaks: Path) -> tuple[CrewAtWork, Running]:
+    """Two agents that both routers have heard of. Once the file is there the first one fails at everything."""
+    settings = {"REACH_BREAKER__STREAK": "3", "REACH_PRESENCE__DEAD_S": "3"}
+    fleet = CrewAtWork(processes, [], **settings)
+    other = processes.router(REACH_ROUTER__ID="router-2", **settings)
+    for agent_id, more in (("crew-1", {BREAKS: str(breaks)}), ("crew-2", {})):
+        fleet.agents[agent_id] = fleet.agent(agent_id, **more)
+        other.wait_for(rf"{agent_id} instance \S+ is active")
+    return fleet, other
+
+
+@pytest.mark.parametrize("way", ["it dies", "its breaker opens"])
+def test_a_crowd_is_routed_on_within_a_breaker_period(processes: Processes, caller: Caller, way: str) -> None:
+    """By their owners, each once, and only what had begun at the agent spends an attempt."""
+    gate, breaks = processes.folder / "gate", processes.folder / "breaks"
+    fleet, other = two_routers(processes, breaks)
+    warm = {f"warm-{n}": {"capability": WORK} for n in range(60)}
+    caller.publish(warm)
+    caller.until_answered(warm)
+    tasks = {f"t-{n}": {"capability": WORK, "payload": {"until": str(gate)}} for n in range(WAITING)}
+    caller.publish(tasks)
+    wait_until(lambda: len(begun(fleet.notes)) == len(warm) + 8)
+    if way == "it dies":
+        fleet.agents["crew-1"].kill()
+    breaks.touch()
+    gate.touch()
+    caller.until_answered(tasks, BREAKER_PERIOD_S)
+    assert {caller.final(task_id)["status"] for task_id in tasks} == {"succeeded"}
+    other.stop()
+    fleet.stop()
+    at_first = {task_id for agent_id, task_id in begun(fleet.notes) if agent_id == "crew-1"} & tasks.keys()
+    assert 4 <= len(at_first) <= 40, "what it ran, and what it had taken from its queue before"
+    found = histories(fleet.store)
+    assert_one_end_each(found, [*tasks, *warm])
+    for task_id in tasks:
+        counted = [(agent, outcome) for agent, outcome in attempts(found[task_id]) if outcome != "released"]
+        spent = [("crew-1", "unavailable" if way == "it dies" else "failed")] if task_id in at_first else []
+        unheard_of = way == "it dies" and counted == [("crew-2", "succeeded")]
+        assert unheard_of or counted == [*spent, ("crew-2", "succeeded")], "it had just begun, or it counts"
+        one_after_the_other = len(attempts(found[task_id])) == len(found[task_id].dispatches)
+        assert one_after_the_other, "each dispatch came back before the next one went out"
+    assert runs(fleet.notes) == {task_id: 1 + (task_id in at_first) for task_id in [*tasks, *warm]}

@@ -24,6 +24,8 @@ from reach_worker.services.router.hands import Hands
 from reach_worker.services.router.messages import answer_message, dead_letter_message
 
 RECORD_AGAIN_S: Final = 1.0
+HOLD_S: Final = 30.0
+"""A task waits so long in the router's window at most, then on the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class RouterPolicies:
     timeouts: TimeoutPolicy = field(default_factory=TimeoutPolicy)
     idempotency: IdempotencyPolicy = field(default_factory=IdempotencyPolicy)
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
-    hold_s: float = 30.0
+    hold_s: float = HOLD_S
     grace_s: float = 20.0
 
 

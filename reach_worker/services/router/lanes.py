@@ -28,7 +28,10 @@ class Lanes:
         """Move what would hold up others, or was held long, to its capability's lane on the broker."""
         now = self._desk.clock.monotonic()
         fleet, policies = self._desk.fleet, self._desk.policies
-        held = [Held(w.ask.task_id, w.capability, w.since) for w in self._desk.hands.waiting.values()]
+        held = [
+            Held(w.ask.task_id, w.capability, w.since, w.delivery.redelivered)
+            for w in self._desk.hands.waiting.values()
+        ]
         if not held:
             return []
         free = {capability: fleet.free_slots(capability, now) for capability in fleet.by_capability}

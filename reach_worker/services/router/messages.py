@@ -9,9 +9,9 @@ import orjson
 from reach_worker.core.answer import JSON
 from reach_worker.core.backoff import rung_ms
 from reach_worker.core.dead_letter import DIED_AT, ERROR, REASON
-from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.dispatch import Dispatch, lease_headers
 from reach_worker.core.envelope import NOT_BEFORE, Envelope
-from reach_worker.core.message import Message
+from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
 
@@ -37,6 +37,12 @@ def retry_message(names: Names, envelope: Envelope, body: bytes, delay_s: float,
     """A task that waits on a rung of the retry ladder."""
     headers = {**envelope.headers(), NOT_BEFORE: now_us + int(delay_s * MICROSECONDS)}
     return Message(names.retry(rung_ms(delay_s)), body, headers, content_type=envelope.content_type or JSON)
+
+
+def lease_message(names: Names, lease: Delivery, instance_id: str, delay_s: float, doubts: int) -> Message:
+    """A lease that is parked again, as it came."""
+    headers = lease_headers(lease.headers, instance_id, doubts=doubts)
+    return Message(names.retry(rung_ms(delay_s)), lease.body, headers, content_type=lease.content_type)
 
 
 def lane_message(names: Names, envelope: Envelope, body: bytes, now_us: int) -> Message:

@@ -62,8 +62,9 @@ class Router:
         self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store)
         self._standby = Standby(desk, bus, self.watch)
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
+        self.watch.unready = self._sources.unready
         self._waiters = Waiters(desk, store)
-        self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby)
+        self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._ticked = float("-inf")
         self._fresh: list[Changed] = []
         self.stop_asked = asyncio.Event()
@@ -75,15 +76,23 @@ class Router:
         desk = self._desk
         desk.fleet.record = await self._store.track_record()
         await self._hear(self.watch.remember(manifests))
-        now = desk.clock.monotonic()
-        timeouts = desk.policies.timeouts
+        now, timeouts = desk.clock.monotonic(), desk.policies.timeouts
         for known in await self._store.open_dispatches(desk.router_id):
-            flight = InFlight.recovered(known)
-            backstop_at = now + timeouts.pickup_s + timeouts.attempt_ms / 1000 + timeouts.backstop_s
-            desk.fleet.leases.add(
-                Lease(known.dispatch_id, known.agent_id, known.task_id, now, backstop_at, 0, probe=False)
+            agent = desk.fleet.agents.get(known.agent_id)
+            capability = None if agent is None else agent.manifest.capability(known.capability)
+            declared_ms = None if capability is None else capability.timeout_ms
+            longest_s = max(timeouts.attempt_ms, declared_ms or 0) / 1000
+            lease = Lease(
+                dispatch_id=known.dispatch_id,
+                agent_id=known.agent_id,
+                task_id=known.task_id,
+                since=now,
+                backstop_at=now + timeouts.pickup_s + longest_s + timeouts.backstop_s,
+                size=0,
+                probe=False,
             )
-            desk.hands.send(flight)
+            desk.fleet.leases.add(lease)
+            desk.hands.send(InFlight.recovered(known))
 
     async def run(self) -> None:
         """Turn until asked to stop, then drain: take no more, hand back what waits, wait for what is out."""

@@ -84,6 +84,18 @@ class Settlement:
         found = (self._one(t, dispatches, tasks) for t in told)
         return [step for step in found if step is not None]
 
+    async def over(self, dispatches: Sequence[Dispatch]) -> dict[str, str]:
+        """Those of these dispatches that are not their task's current one (any more), each with why."""
+        known = await self._store.known_dispatches([each.dispatch_id for each in dispatches])
+        tasks = await self._store.known_tasks(list({each.envelope.task_id for each in dispatches}))
+        found = {}
+        for each in dispatches:
+            task_id = each.envelope.task_id
+            ended = self._desk.hands.ended.get(task_id) or tasks.get(task_id)
+            if why := self._why_stale(each, known.get(each.dispatch_id), ended):
+                found[each.dispatch_id] = why
+        return found
+
     def overdue(self) -> list[Told]:
         """Dispatches of which nothing was heard for longer than their agent may take: the router's own clock decides."""
         now, now_us = self._desk.clock.monotonic(), self._desk.clock.utc_us()
@@ -291,8 +303,9 @@ class Settlement:
     def _as_known(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Outcome:
         """The outcome, by what is known of the start.
 
-        A delivery may come again without anybody having died: it was on its way to an instance that stopped.
-        With side effects the next instance does not run it; where it provably never began, that is nobody's fault.
+        A delivery may come again without its being to blame: it was on its way to an instance that stopped, or it
+        waited or ran beside one that killed its process. From its second delivery on it runs alone and says so
+        before. Where it provably never did, that is nobody's fault.
         """
         outcome, crashed = told.outcome, told.outcome.crashed
         if outcome.started:
@@ -301,7 +314,7 @@ class Settlement:
         began = (flight.started if flight is not None else crashed) or (crashed and not proven)
         if began or (known is not None and known.started):
             return replace(outcome, started=True)
-        if crashed and outcome.instance_id and told.dispatch.envelope.side_effects:
+        if crashed and outcome.instance_id:
             why = "delivered again before it began"
             return replace(outcome, outcome=OutcomeClass.RELEASED, message=why, crashed=False)
         return outcome

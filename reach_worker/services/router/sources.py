@@ -43,6 +43,7 @@ class Sources:
         self.withdrawn: set[str] = set()
         self.closed = False
         self._polled: dict[str, float] = {}
+        self._served = ""
         self._taking = False
         self._again: list[tuple[float, Delivery]] = []
 
@@ -75,20 +76,46 @@ class Sources:
         if wanted or self.closed:
             await self._bus.want("returns", wanted=wanted)
 
+    def unready(self) -> str:
+        """Why no tasks are taken now, empty if they are. An empty token bucket is no reason: it fills by itself."""
+        if self.closed:
+            return "it stops"
+        if not self._desk.fleet.agents:
+            return "it knows no agent yet, so it takes no tasks"
+        if not self._watch.settled():
+            return "it takes no tasks before it knows who is there"
+        lost = [name for name in ("outcomes", "returns", "intake") if not self._consumes(name)]
+        return f"it does not consume {', '.join(lost)}" if lost else ""
+
+    def _consumes(self, name: str) -> bool:
+        if name != "outcomes" and not self._taking:
+            return self.bucket.rate is not None
+        return self._bus.consumes(name)
+
     async def trust_what_waits(self) -> None:
-        """A task that waits outlived a turn: it must not hold up the others of a session that began slowly."""
-        if self._desk.hands.waiting:
-            await self._bus.trust("intake")
-            await self._bus.trust("returns")
+        """A task that waits outlived a turn: it must not hold up the others of a session that began slowly.
+
+        One whose message was delivered before says nothing of those behind it, which were delivered too: it goes to its
+        lane instead.
+        """
+        waiting = self._desk.hands.waiting.values()
+        for queue in {w.delivery.queue for w in waiting if not w.delivery.redelivered}:
+            if queue in (self._desk.names.intake, self._desk.names.returns):
+                await self._bus.trust("intake" if queue == self._desk.names.intake else "returns")
 
     async def from_lanes(self) -> list[Step]:
-        """What waits longest goes first: as many from each lane as its capability has free slots."""
+        """What waits longest goes first: as many from each lane as its capability has free slots.
+
+        Capabilities that share agents take turns: the lane after the last one served is looked into first.
+        """
         desk = self._desk
         now = desk.clock.monotonic()
         steps: list[Step] = []
         if not self._watch.settled():
             return steps
-        for capability in desk.fleet.by_capability:
+        in_lanes = (capability for capability, depth in self._lanes.depths.items() if depth > 0)
+        desk.fleet.share_slots({*in_lanes, *+desk.hands.waiting_for})
+        for capability in self._in_turn(list(desk.fleet.by_capability)):
             due = (
                 self._lanes.depths.get(capability, 0) > 0
                 or now - self._polled.get(capability, -1e9) >= LANE_POLL_S
@@ -99,8 +126,14 @@ class Sources:
             self._polled[capability] = now
             got, left = await self._bus.get(desk.names.lane(capability), min(free, LANE_BATCH))
             self._lanes.depths[capability] = left
+            if got:
+                self._served = capability
             steps += await self._admission.returned(got, from_lane=True)
         return [*steps, *await self._from_withdrawn_lanes()]
+
+    def _in_turn(self, capabilities: list[str]) -> list[str]:
+        after = capabilities.index(self._served) + 1 if self._served in capabilities else 0
+        return [*capabilities[after:], *capabilities[:after]]
 
     async def _from_withdrawn_lanes(self) -> list[Step]:
         """What waits for a capability that nobody offers any more would wait for ever: it is looked at once more."""

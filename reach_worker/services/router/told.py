@@ -33,29 +33,29 @@ def found_out(
     )
 
 
-def came_back(dispatch: Dispatch, delivery: Delivery, *, was_running: bool) -> Told:
+def came_back(dispatch: Dispatch, delivery: Delivery, *, ran: bool, said_so: bool) -> Told:
     """A dispatch that came back without an outcome: not picked up in time, crash-looping, or taken back.
 
     What the broker says of a message (``x-death``) tells a crash loop from one that simply waited too long. One that
-    may have killed its process, or only waited beside one that did, costs no attempt the first time: from then on it
-    runs alone and says so before, so that the next crash is its own.
+    may have killed its process, or only ran or waited beside one that did, costs no attempt the first time: from then
+    on it runs alone and says so before, so that the next crash is its own. ``ran``: an instance said that it runs this.
+    ``said_so``: and did so before it began.
     """
-    if _death_reason(delivery) == "delivery_limit":
-        error = f"its instance of {dispatch.agent_id} died with it again and again"
-        return Told(dispatch, found_out(dispatch, OutcomeClass.UNAVAILABLE, error, crashed=True), delivery)
-    if was_running:
-        error = f"its instance of {dispatch.agent_id} died while it ran"
+    agent_id, envelope = dispatch.agent_id, dispatch.envelope
+    looping = _death_reason(delivery) == "delivery_limit"
+    if not (looping or delivery.redelivered):
         return Told(
-            dispatch,
-            found_out(dispatch, OutcomeClass.UNAVAILABLE, error, started=True, crashed=True),
-            delivery,
+            dispatch, found_out(dispatch, OutcomeClass.RELEASED, f"not picked up by {agent_id}"), delivery
         )
-    error = f"not picked up by {dispatch.agent_id}"
-    if delivery.redelivered:
-        error = f"its instance of {dispatch.agent_id} went away before it said that it ran this"
-        envelope = dispatch.envelope
-        dispatch = replace(dispatch, envelope=replace(envelope, crashes=envelope.crashes + 1))
-    return Told(dispatch, found_out(dispatch, OutcomeClass.RELEASED, error), delivery)
+    dispatch = replace(dispatch, envelope=replace(envelope, crashes=envelope.crashes + 1))
+    ran = delivery.redelivered and (ran or said_so)
+    went = "died while it ran" if ran else "went away before it said that it ran this"
+    error = f"its instance of {agent_id} {'died with it again and again' if looping else went}"
+    if looping or (ran and (said_so or envelope.crashes)):
+        outcome = found_out(dispatch, OutcomeClass.UNAVAILABLE, error, started=ran, crashed=True)
+    else:
+        outcome = found_out(dispatch, OutcomeClass.RELEASED, error, started=ran)
+    return Told(dispatch, outcome, delivery)
 
 
 def _death_reason(delivery: Delivery) -> str:
@@ -69,5 +69,5 @@ def forward(told: Told, queue: str) -> Step:
     """What came back but belongs to another router goes to its outcomes queue: only the owner binds it again."""
     if told.delivery is None:
         return Step()
-    headers = outcome_headers(told.delivery.headers, told.outcome)
+    headers = outcome_headers(told.dispatch.headers(), told.outcome)
     return Step([told.delivery], send=[Message(queue, told.delivery.body, headers)])
