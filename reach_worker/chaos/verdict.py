@@ -96,8 +96,8 @@ def judge(
 def agrees(audit: Any, status: int, verdict: Verdict) -> bool:
     """Whether ``reach audit`` found nothing that the verdict does not know and can explain.
 
-    It counts every life with two ends; here those are no fault whose task was done, or buried, twice for a known reason, or
-    whose two ends are the same one, written down twice.
+    It counts every life with two ends. Here those are no fault whose task was done, or buried, twice for a known reason,
+    or whose two ends are the same one, written down twice.
     """
     if status == 0:
         return True
