@@ -48,6 +48,13 @@ class Member:
         """It said so in this life."""
         return _UP.search(self.said()) is not None
 
+    def has_its_store(self) -> bool:
+        """A router has not said that its store is away, or has said since that it is back."""
+        with self.log.open("rb") as file:
+            file.seek(self.log_from)
+            log = file.read()
+        return log.rfind(b"the store is back") >= log.rfind(b"the store is away")
+
     def said(self) -> bytes:
         """The beginning of its log of this life."""
         with self.log.open("rb") as file:

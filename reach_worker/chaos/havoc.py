@@ -21,7 +21,7 @@ from reach_worker.ports import Clock
 Say = Callable[[str], None]
 STUTTER_S: Final = 0.25
 PASSWORD: Final = "guest"  # noqa: S105 - of a node on loopback, and for this run only
-WRITTEN_S: Final = 6.0
+WRITTEN_S: Final = 10.0
 MISSING_S: Final = 40.0
 LOOK_S: Final = 0.5
 NO_ROOM: Final = 4096
@@ -59,9 +59,9 @@ class Havoc:
                 note = await self._ACTIONS[fault.kind](self, fault) or ""
             except OutsideWorld as error:
                 note, done = str(error), False
+            if fault.target == STORE:
+                await self._until_routers_write()
             to_us = self._clock.utc_us()
-            if fault.kind in _NOWHERE_TO_WRITE:
-                await self._clock.sleep(WRITTEN_S)
         window = Window(fault.kind.value, fault.target, from_us, to_us, done, note)
         self.windows.append(window)
         lasted = (to_us - from_us) / 1e6
@@ -184,6 +184,13 @@ class Havoc:
 
     # -- the store
 
+    async def _until_routers_write(self) -> None:
+        """A store fault is over when the routers have the store back: they look only now and then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WRITTEN_S):
+                while not all(self._crew.members[name].has_its_store() for name in ROUTERS):
+                    await self._clock.sleep(LOOK_S)
+
     async def _lock_store(self, fault: Fault) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -245,7 +252,6 @@ class Havoc:
     }
 
 
-_NOWHERE_TO_WRITE: Final = frozenset({FaultKind.STORE_AWAY, FaultKind.DISK_FULL})
 _ROUTERS_GO: Final = frozenset({FaultKind.ROUTER_KILL, FaultKind.ROUTER_STOP})
 
 

@@ -96,7 +96,8 @@ def judge(
 def agrees(audit: Any, status: int, verdict: Verdict) -> bool:
     """Whether ``reach audit`` found nothing that the verdict does not know and can explain.
 
-    It counts every life with two ends; here those are no fault whose task was done, or buried, twice for a known reason.
+    It counts every life with two ends. Here those are no fault whose task was done, or buried, twice for a known reason,
+    or whose two ends are the same one, written down twice.
     """
     if status == 0:
         return True
@@ -106,8 +107,12 @@ def agrees(audit: Any, status: int, verdict: Verdict) -> bool:
         return False
     unexplained = {violation.name for violation in verdict.unexplained}
     known = (set(verdict.doubled) | set(verdict.doubled_letters)) - unexplained
-    doubled = {one["task_id"] for one in audit.get("doubled", ())}
-    return bool(doubled) and doubled <= known
+    doubled = audit.get("doubled", ())
+    return bool(doubled) and all(one["task_id"] in known or _the_same(one.get("ends", ())) for one in doubled)
+
+
+def _the_same(ends: Sequence[Mapping[str, Any]]) -> bool:
+    return len({(end["state"], end["reason"]) for end in ends}) == 1
 
 
 def _judge_malformed(task: PlannedTask, remains: Remains, verdict: Verdict) -> None:

@@ -18,6 +18,8 @@ from reach_worker.chaos.verdict import (
 )
 
 S = 1_000_000
+END = {"state": "succeeded", "reason": None, "at": 1}
+OTHER_END = {"state": "dead_letter", "reason": "expired", "at": 2}
 DONE = {"t": ("succeeded", 5 * S)}
 
 
@@ -186,6 +188,8 @@ def test_with_side_effects_a_second_start_is_a_fault_however_the_first_ended(how
         ({"doubled": [{"task_id": "t"}]}, 1, True),  # done twice, and known why
         ({"doubled": [{"task_id": "t"}, {"task_id": "another"}]}, 1, False),
         ({"doubled": [{"task_id": "t"}], "orphans": [{"task_id": "lost"}]}, 1, False),
+        ({"doubled": [{"task_id": "u", "ends": [END, END]}]}, 1, True),  # one end, written down twice
+        ({"doubled": [{"task_id": "u", "ends": [END, OTHER_END]}]}, 1, False),
         ({"doubled": [], "unchecked": ["the broker did not answer"]}, 1, False),
         ({"doubled": []}, 1, False),  # it says no, and not why
         ("Traceback …", 1, False),
