@@ -1,6 +1,7 @@
 """What a worker has in its hands: dispatches that wait for a slot, that run, and which of them may start."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import Outcome, OutcomeClass
 from reach_worker.core.task import Refusal, Task
+
+log = logging.getLogger(__name__)
 
 CRASHES: Final = 2
 """A dispatch that was delivered again so often has killed its process twice: it goes back instead of trying a third."""
@@ -95,10 +98,16 @@ class InHand:
         self.running[run.dispatch.dispatch_id] = run
         return run
 
+    def _ended_after_all(self, left_behind: "asyncio.Future[object]") -> None:
+        self.stuck.discard(left_behind)
+        error = None if left_behind.cancelled() else left_behind.exception()
+        if error is not None:
+            log.info("a run that was given up has ended by %s", type(error).__name__)
+
     def keep_slot(self, left_behind: "asyncio.Future[object]") -> None:
         """What cannot be ended keeps its slot until it ends."""
         self.stuck.add(left_behind)
-        left_behind.add_done_callback(self.stuck.discard)
+        left_behind.add_done_callback(self._ended_after_all)
 
 
 def not_to_run(

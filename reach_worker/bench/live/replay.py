@@ -17,7 +17,7 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.errors import OurBug, OutsideWorld
 from reach_worker.ports import Sent
-from reach_worker.services.dead_letters import ReplayOrder
+from reach_worker.services.replay_order import ReplayOrder
 from reach_worker.services.router.messages import dead_letter_message
 
 BURST: Final = 200

@@ -1,11 +1,13 @@
 """BIND: give a task to an agent that has a free slot, or let it wait where it holds up nobody."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.admission import Admitted, ask_of
+from reach_worker.core.duplicates import KnownTask, StaleCopy, standing_of_returned
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.gates import Ask
 from reach_worker.core.message import Delivery
@@ -88,19 +90,26 @@ class Binder:
                 free[capability] -= 1
         return steps
 
-    def expire(self) -> list[Step]:
-        """Bury what waits beyond its deadline."""
+    def overdue(self) -> list[str]:
+        """Tasks that wait beyond their deadlines."""
         now_us = self._desk.clock.utc_us()
+        left = (
+            (task_id, waiting.admitted.envelope.remaining_us(now_us))
+            for task_id, waiting in self._desk.hands.waiting.items()
+        )
+        return [task_id for task_id, left_us in left if left_us is not None and left_us <= 0]
+
+    def expire(self, overdue: Sequence[str], known: Mapping[str, KnownTask]) -> list[Step]:
+        """Bury what waits beyond its deadline, but for copies of what another router has done, or goes on with."""
         steps = []
-        for waiting in list(self._desk.hands.waiting.values()):
-            left_us = waiting.admitted.envelope.remaining_us(now_us)
-            if left_us is not None and left_us <= 0:
-                self._desk.hands.take(waiting.ask.task_id)
-                steps.append(
-                    self._bury(
-                        waiting, DeadLetterReason.EXPIRED, f"it waited until its deadline: {waiting.reason}"
-                    )
-                )
+        for task_id in overdue:
+            waiting = self._desk.hands.take(task_id)
+            standing = standing_of_returned(waiting.admitted.envelope, known.get(task_id))
+            if isinstance(standing, StaleCopy):
+                steps.append(Step([waiting.delivery], rows=list(waiting.rows)))
+                continue
+            error = f"it waited until its deadline: {waiting.reason}"
+            steps.append(self._bury(waiting, DeadLetterReason.EXPIRED, error))
         return steps
 
     # -- inside

@@ -115,7 +115,9 @@ class Router:
         self._desk.fleet.utc_ahead = clock.utc_us() / MICROSECONDS - clock.monotonic()
         steps = [*await self._inputs(), *self._admission.begin_turn()]
         if not self._binder.closed:
-            steps += self._binder.expire()
+            overdue = self._binder.overdue()
+            known = await self._store.known_tasks(overdue) if overdue and not self._desk.alone() else {}
+            steps += self._binder.expire(overdue, known)
             steps += self._binder.bind()
             steps += self._lanes.spill()
         await self._carry_out([*self._judge.tell(), *steps, *self._lanes.send_on()])
