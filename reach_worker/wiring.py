@@ -33,7 +33,7 @@ from reach_worker.core.yaml_text import parse
 from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable, TopologyMismatch
 from reach_worker.ports import Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
-from reach_worker.services.lifecycle import beside, stop_on_signals, unless_stopped
+from reach_worker.services.lifecycle import beside, few_collections, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
 from reach_worker.services.replay_order import KnownTasks, nothing_known
 from reach_worker.services.router.desk import HOLD_S, Desk, RouterPolicies
@@ -129,6 +129,7 @@ async def run_router(settings: Settings, sources: Sources | None = None) -> int:
                 if up is None:
                     return 0
                 await router.begin(manifests)
+                few_collections()
                 log.info("router %s is up, broker %s", router_id, bus.server_version)
                 retention = Retention(settings.store.path, settings.store.retention_days, clock)
                 async with beside(_reload(sources, files, router, clock).run()), beside(retention.run()):

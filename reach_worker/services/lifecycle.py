@@ -1,6 +1,7 @@
 """Stopping as people expect: the first signal drains, the second leaves at once."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -12,6 +13,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LEFT_AT_ONCE: Final = 130
+COLLECT_AFTER: Final = (50_000, 20, 50)
+
+
+def few_collections() -> None:
+    """Let the garbage collector look rarely, and never again at what is there now: modules, manifests, settings.
+
+    What a router makes for a task it also lets go of by reference counts. (Measured: with a thousand agents a full
+    collection took longer than the decision that it fell into, and the slowest one in a hundred took a third as long
+    without it.)
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 @asynccontextmanager
