@@ -1,5 +1,7 @@
 """Sending a task to its agent: the lease, the message, the rows, and what happens when it does not go out."""
 
+from typing import Final
+
 from reach_worker.core.admission import ask_of
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import KnownTask, TaskState
@@ -15,7 +17,10 @@ from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Stan
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
-from reach_worker.services.router.messages import dispatch_message
+from reach_worker.services.router.messages import dispatch_message, retry_message
+
+DOUBT_S: Final = 4.0
+"""So long waits what another router may have sent, before its word is looked for again."""
 
 
 class Dispatcher:
@@ -74,14 +79,21 @@ class Dispatcher:
         return not ours.envelope.knows_end_of(known.dispatch_id)
 
     def in_doubt(
-        self, envelope: Envelope, delivery: Delivery, known: KnownTask | None, *, copy: bool = False
+        self,
+        envelope: Envelope,
+        delivery: Delivery,
+        known: KnownTask | None,
+        *,
+        copy: bool = False,
+        outcome: bool = False,
     ) -> Step | None:
         """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
 
         With side effects it was recorded before it was sent, so it may never have gone out. Only the router that
         recorded it can tell: its word is waited for while that router lives, as long as it would wait for its
-        agent; else a person has to look. ``copy``: the message is one of our own that waited somewhere, so it matters
-        also if it comes for the first time. ``None``: there is no such doubt.
+        agent, and meanwhile the task waits on a rung; else a person has to look. ``copy``: the message is one of our own
+        that waited somewhere, so it matters also if it comes for the first time. ``outcome``: it is an outcome, which is
+        held instead. ``None``: there is no such doubt.
         """
         if known is None or known.state is not TaskState.UNDER_WAY or known.life != envelope.life:
             return None
@@ -92,11 +104,17 @@ class Dispatcher:
             envelope.capability
         )
         if word_may_come and known.router != self._desk.router_id and self._desk.lives(known.router):
-            return Step([delivery], put_off=True)
+            return Step([delivery], put_off=True) if outcome else self._ask_again(envelope, delivery)
         error = f"router {known.router} stopped while it sent this task: it may have run"
         return self._desk.bury(
             envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
         )
+
+    def _ask_again(self, envelope: Envelope, delivery: Delivery) -> Step:
+        """What may take as long as an agent may is not held that long: it comes back as a copy of our own."""
+        now_us = self._desk.clock.utc_us()
+        message = retry_message(self._desk.names, envelope, delivery.body, DOUBT_S, now_us)
+        return Step([delivery], send=[message])
 
     def _longest_us(self, capability_id: str) -> int:
         """After so long the router that sent a dispatch has given it up, whatever its agent may take."""

@@ -192,7 +192,7 @@ class Settlement:
         in_hand = any(envelope.task_id in held for held in (hands.by_task, hands.waiting, hands.closing))
         led_on = task is not None and task.dispatch_id != told.dispatch.dispatch_id
         if delivery is not None and led_on and not in_hand:
-            in_doubt = self._dispatcher.in_doubt(envelope, delivery, task)
+            in_doubt = self._dispatcher.in_doubt(envelope, delivery, task, outcome=True)
             if in_doubt is not None:
                 return in_doubt
         well = told.outcome.outcome is OutcomeClass.SUCCEEDED and envelope.task_id not in hands.closing
