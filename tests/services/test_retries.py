@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.duplicates import TaskState
@@ -10,6 +12,7 @@ from tests.services.scripted import Reply, Work, always, succeed
 from tests.services.stage import Stage, rules
 
 NO_BREAKER = BreakerPolicy(streak=1000, rate_floor=None)
+FAILED = Reply(OutcomeClass.FAILED)
 
 
 async def test_a_retry_waits_on_the_rung_above_its_delay() -> None:
@@ -153,3 +156,17 @@ async def test_retries_and_new_work_both_flow() -> None:
     await stage.pass_time(60)
     assert [stage.answer(f"new{number}")["status"] for number in range(10)] == ["succeeded"] * 10
     assert len(stage.letters()) == 20
+
+
+async def test_a_retry_that_comes_back_late_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Rungs round up, so a little late is as it should be; a broker that forwards minutes later is not."""
+    stage = Stage()
+    r1 = await stage.router()
+    await stage.agent("a", script=lambda work: Reply() if work.dispatch.envelope.attempts else FAILED)
+    stage.publish("t1")
+    await stage.settle()
+    stage.kill(r1)
+    await stage.pass_time(60)
+    await stage.router()
+    assert stage.answer("t1")["status"] == "succeeded"
+    assert "task t1 comes back from its retry queue 6" in caplog.text

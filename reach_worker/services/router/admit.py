@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from reach_worker.core import admission
 from reach_worker.core.admission import NEEDS_ID, Admitted, Refused
@@ -31,6 +32,9 @@ from reach_worker.services.router.messages import retry_message
 log = logging.getLogger(__name__)
 
 Read = Admitted | Refused
+
+LATE_S: Final = 30.0
+"""A task that waited so much longer than it should is told: the broker may be slow to forward, by minutes."""
 
 
 class Admission:
@@ -202,6 +206,9 @@ class Admission:
         """A task goes on from where it was, if it is time."""
         envelope = read.envelope
         now_us = self._desk.clock.utc_us()
+        late_s = (now_us - envelope.not_before) / MICROSECONDS
+        if envelope.not_before and late_s > LATE_S:
+            log.warning("task %s comes back from its retry queue %.0f s late", envelope.task_id, late_s)
         if envelope.not_before > now_us:
             delay_s = (envelope.not_before - now_us) / MICROSECONDS
             return Step(
