@@ -178,10 +178,8 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """A router has lost the message that its claim of ``at`` was made for: whoever gets it next may begin."""
+    """A router has lost the messages that its claims until ``at`` were made for: whoever gets them next may begin."""
 
-    task_id: str
-    life: int
     router: str
     at: int
 

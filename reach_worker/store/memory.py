@@ -100,14 +100,16 @@ class MemoryStore:
         new, self._known_rows = self.rows[self._known_rows :], len(self.rows)
         for row in new:
             if not isinstance(row, Dispatched) or self._takes(row):
+                if isinstance(row, OfLife):
+                    learn(self._lives, row)
                 self._learn(row)
         return True
 
     def _learn(self, row: Row) -> None:
-        if isinstance(row, OfLife):
-            learn(self._lives, row)
         match row:
-            case Claimed() | Unclaimed() | Accepted():
+            case Unclaimed():
+                self._drop_claims(row)
+            case Claimed() | Accepted():
                 self._learn_claim(row)
             case Dispatched():
                 self._dispatches.setdefault(row.dispatch_id, known_dispatch(row))
@@ -131,19 +133,17 @@ class MemoryStore:
         life = self._lives.get(row.task_id)
         return life is None or life.life != row.life or life.takes(row)
 
-    def _learn_claim(self, row: Claimed | Unclaimed | Accepted) -> None:
+    def _drop_claims(self, lost: Unclaimed) -> None:
+        claims = self._claims.items()
+        self._claims = {id_: one for id_, one in claims if one.router != lost.router or one.at > lost.at}
+
+    def _learn_claim(self, row: Claimed | Accepted) -> None:
         held = self._claims.get(row.task_id)
         match row:
             case Claimed():
                 accepted = self._lives.get(row.task_id)
                 if counts_for(row, held) and (accepted is None or accepted.life < row.life):
                     self._claims[row.task_id] = row
-            case Unclaimed() if held is not None and (held.life, held.router, held.at) == (
-                row.life,
-                row.router,
-                row.at,
-            ):
-                del self._claims[row.task_id]
             case Accepted() if held is not None and held.life <= row.life:
                 del self._claims[row.task_id]
             case _:

@@ -40,8 +40,8 @@ class Statement:
 
 
 UNCLAIM = Statement(
-    "DELETE FROM claims WHERE task_id = ? AND life = ? AND router = ? AND at = ?",
-    attrgetter("task_id", "life", "router", "at"),
+    "DELETE FROM claims WHERE router = ? AND at <= ?",
+    attrgetter("router", "at"),
 )
 
 CLAIM = Statement(

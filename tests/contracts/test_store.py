@@ -384,13 +384,11 @@ async def test_a_router_renews_its_claim_and_another_takes_it_over_by_name(opene
         assert await holder(store, right) == (0, "r2", NOON + 7)
 
 
-async def test_a_claim_is_given_up_by_its_time(opened: Opened) -> None:
+async def test_all_claims_of_a_router_until_a_time_are_given_up(opened: Opened) -> None:
     async with opened as store:
-        assert (
-            await holder(store, Claimed("t1", 0, "r1", NOON), Unclaimed("t1", 0, "r1", NOON - 1)) is not None
-        )
-        assert await holder(store, Unclaimed("t1", 0, "r2", NOON)) is not None
-        assert await known(store, Unclaimed("t1", 0, "r1", NOON)) is None
+        assert await holder(store, Claimed("t1", 0, "r1", NOON), Unclaimed("r1", NOON - 1)) is not None
+        assert await holder(store, Unclaimed("r2", NOON)) is not None
+        assert await known(store, Unclaimed("r1", NOON)) is None
 
 
 async def test_an_accepted_life_has_no_claim(opened: Opened) -> None:
@@ -405,7 +403,7 @@ async def test_the_next_life_is_claimed_over_the_end_of_the_one_before(opened: O
         assert ended is not None
         assert ended.state is TaskState.DEAD_LETTER
         assert await holder(store, Claimed("t1", 1, "r2", NOON + 9)) == (1, "r2", NOON + 9)
-        assert await known(store, Unclaimed("t1", 1, "r2", NOON + 9)) == ended
+        assert await known(store, Unclaimed("r2", NOON + 9)) == ended
 
 
 # -- lines: which dispatch came after which

@@ -21,7 +21,7 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
-from reach_worker.ports import Joined, Store
+from reach_worker.ports import Joined, Row, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.claims import Claims
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 Read = Admitted | Refused
 
+ASIDE_S: Final = 1.0
 LATE_S: Final = 30.0
 """A task that waited so much longer than it should is told: the broker may be slow to forward, by minutes."""
 
@@ -48,7 +49,11 @@ class Admission:
         self._claims = Claims(desk, store)
         self._displaced: list[Step] = []
 
-    def begin_turn(self) -> list[Step]:
+    async def begin_turn(self) -> None:
+        """Before anything is taken."""
+        await self._claims.begin_turn()
+
+    def besides(self) -> list[Step]:
         """What is to be recorded of our claims, and the copies that another one has displaced."""
         rows, displaced = self._claims.rows(), self._displaced
         self._displaced = []
@@ -161,7 +166,8 @@ class Admission:
             case Remembered(told):
                 return self._answer_again(delivery, read, told)
             case InHand() if task_id not in granted:
-                return Step([delivery], put_off=True) if delivery.redelivered else self._join(delivery, read)
+                joined = self._join(delivery, read)
+                return self._aside(delivery, read, joined.rows) if delivery.redelivered else joined
             case Fresh(life) | InHand(life):
                 return self._begin(delivery, replace(read, envelope=replace(read.envelope, life=life)))
 
@@ -187,7 +193,7 @@ class Admission:
             if again is not None:
                 return again
         if envelope.task_id in hands.waiting or flight is not None:
-            return self._second_copy(delivery, envelope, known.get(envelope.task_id), goes_on=goes_on)
+            return self._second_copy(delivery, read, known.get(envelope.task_id), goes_on=goes_on)
         recalled = hands.recall(delivery, envelope.task_id)
         if recalled is not None:
             return self._binder.place(recalled.admitted, delivery, rows=recalled.rows)
@@ -199,7 +205,7 @@ class Admission:
                 in_doubt = self._dispatcher.in_doubt(envelope, delivery, task, copy=True)
                 return in_doubt or self._let_go(delivery, envelope.task_id, why)
             case InHand() if envelope.task_id not in granted:
-                return Step([delivery], put_off=True)
+                return self._aside(delivery, read)
         return self._go_on(delivery, read, from_lane=from_lane)
 
     def _go_on(self, delivery: Delivery, read: Admitted, *, from_lane: bool) -> Step | None:
@@ -218,14 +224,14 @@ class Admission:
         return self._begin(delivery, read, from_lane=from_lane)
 
     def _second_copy(
-        self, delivery: Delivery, envelope: Envelope, known: KnownTask | None, *, goes_on: bool
+        self, delivery: Delivery, read: Admitted, known: KnownTask | None, *, goes_on: bool
     ) -> Step:
         """We hold a copy of that task already, or have sent it: this one is the same again, or on another branch.
 
         Of two branches the one that waits here goes, if by the store it does not count. Where the store does not
         know, both stay, and the one that came is looked at again a little later.
         """
-        hands = self._desk.hands
+        hands, envelope = self._desk.hands, read.envelope
         waiting, flight = hands.waiting.get(envelope.task_id), hands.of_task(envelope.task_id)
         tips = {
             waiting.admitted.envelope.tip if waiting is not None else None,
@@ -238,7 +244,13 @@ class Admission:
         ):
             hands.take(envelope.task_id)
             self._displaced.append(Step([waiting.delivery], rows=list(waiting.rows)))
-        return Step([delivery], put_off=True)
+        return self._aside(delivery, read)
+
+    def _aside(self, delivery: Delivery, read: Admitted, rows: Sequence[Row] = ()) -> Step:
+        """Who has the task is not clear yet: it waits on a rung, where it holds up nobody, and is looked at again."""
+        now_us = self._desk.clock.utc_us()
+        message = retry_message(self._desk.names, read.envelope, read.body, ASIDE_S, now_us)
+        return Step([delivery], send=[message], rows=list(rows))
 
     def _begin(self, delivery: Delivery, read: Admitted, *, from_lane: bool = False) -> Step | None:
         self._desk.counts.admitted += 1

@@ -27,6 +27,15 @@ class Claims:
         self._together = False
         self._session = 0
 
+    async def begin_turn(self) -> None:
+        """Give up what was claimed in another session: the messages come again, to us or to another router.
+
+        So do those that an earlier process of this router had claimed: it is gone, and we live under its name.
+        """
+        if self._session != self._desk.session:
+            self._session = self._desk.session
+            await self._store.record([Unclaimed(self._desk.router_id, self._desk.clock.utc_us())])
+
     async def make(
         self,
         wishes: Iterable[tuple[str, Fresh | InHand]],
@@ -50,12 +59,18 @@ class Claims:
             found = now.get(task_id)
             if found is None or (found.life, found.claimed_by) == (claim.life, claim.router):
                 granted[task_id] = claim.life
-                self._desk.hands.claim(task_id, claim.life, claim.at)
         return granted
 
     def rows(self) -> list[Row]:
-        """What is to be recorded with this turn: claims that are lost, and those that a newcomer makes needful."""
-        return [*self._lost(), *self._catch_up()]
+        """Another router has come: what waits here was begun before it could have known."""
+        was, self._together = self._together, not self._desk.alone()
+        if was or not self._together:
+            return []
+        hands, now_us = self._desk.hands, self._desk.clock.utc_us()
+        return [
+            Claimed(task_id, waiting.admitted.envelope.life, self._desk.router_id, now_us)
+            for task_id, waiting in hands.waiting.items()
+        ]
 
     # -- inside
 
@@ -69,27 +84,3 @@ class Claims:
                 holds = router != me and now_us - since <= LASTS_US and self._desk.lives(router)
                 instead = Claimed(task_id, life, me, now_us, instead_of=router, instead_at=since)
                 return None if holds else instead
-
-    def _lost(self) -> list[Row]:
-        """The session is over that brought the messages of these tasks: they come again, to us or to another router."""
-        if self._session == self._desk.session:
-            return []
-        self._session = self._desk.session
-        claims = self._desk.hands.claims
-        lost: list[Row] = [
-            Unclaimed(task_id, life, self._desk.router_id, at) for task_id, (life, at) in claims.items()
-        ]
-        claims.clear()
-        return lost
-
-    def _catch_up(self) -> list[Row]:
-        """Another router has come: what waits here was begun before it could have known."""
-        was, self._together = self._together, not self._desk.alone()
-        if was or not self._together:
-            return []
-        hands, now_us, found = self._desk.hands, self._desk.clock.utc_us(), list[Row]()
-        for task_id, waiting in hands.waiting.items():
-            life = waiting.admitted.envelope.life
-            hands.claim(task_id, life, now_us)
-            found.append(Claimed(task_id, life, self._desk.router_id, now_us))
-        return found

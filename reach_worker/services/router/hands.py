@@ -86,7 +86,6 @@ class Hands:
     for a task's answer, as the store knows it too, only sooner. ``recalled``: tasks that waited when their session
     ended, with a dispatch that was recorded and never sent: only we know that they are not under way. ``gone_on``:
     tasks that we sent on (to an agent, a lane, a rung), with their life; as the store knows it too, if it is there.
-    ``claims``: what we said in the store that we begin, life and time of the claim, until more is recorded of it.
     ``answers``: bytes of the answers in ``ended``. ``joined_elsewhere``: second publishers of this turn, whose task
     another router has.
     """
@@ -101,7 +100,6 @@ class Hands:
     joined: OrderedDict[str, list[Joined]] = field(default_factory=OrderedDict)
     recalled: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
     gone_on: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    claims: OrderedDict[str, tuple[int, int]] = field(default_factory=OrderedDict)
     joined_elsewhere: list[Joined] = field(default_factory=list)
     closing: dict[str, int] = field(default_factory=dict)
     settling: set[str] = field(default_factory=set)
@@ -163,7 +161,6 @@ class Hands:
         self.joined.pop(known.task_id, None)
         self.recalled.pop(known.task_id, None)
         self.gone_on.pop(known.task_id, None)
-        self.claims.pop(known.task_id, None)
         for task_id, old in list(self.ended.items()) if self.answers > ANSWERS_LIMIT else ():
             if old.answer is not None:
                 self.ended[task_id] = replace(old, answer=None)
@@ -174,14 +171,9 @@ class Hands:
     def _forget_answer(self, known: KnownTask | None) -> None:
         self.answers -= len(known.answer or b"") if known is not None else 0
 
-    def claim(self, task_id: str, life: int, at: int) -> None:
-        """The store has our claim of a task, made at that time."""
-        _remember(self.claims, task_id, (life, at))
-
     def go_on(self, task_id: str, life: int) -> None:
         """The broker has the task for certain, somewhere else than where it came from."""
         _remember(self.gone_on, task_id, life)
-        self.claims.pop(task_id, None)
 
     def join(self, joined: Joined) -> None:
         """Somebody else waits for a task's answer."""
