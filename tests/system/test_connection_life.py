@@ -170,6 +170,7 @@ def test_queues_are_deleted_under_their_consumers(life: Life) -> None:
     """The broker cancels the consumers. Nothing was in the queues, so nothing may be missing."""
     names, before = life.names, life.sessions_ended()
     for queue in (names.agent("crew-1"), names.returns, names.outcomes("router-1"), names.intake):
+        life.until_consumed(queue)
         with open_channel(life.node.url) as channel:
             channel.queue_delete(queue)
         whose = life.agent if queue == names.agent("crew-1") else life.router
