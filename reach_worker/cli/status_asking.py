@@ -28,7 +28,10 @@ BLOCKED: Final = (
 
 @dataclass(slots=True)
 class Queues:
-    """Messages that are ready in each, not those that somebody holds. ``rungs``: by their delay, milliseconds."""
+    """Messages that are ready in each, not those that somebody holds. ``rungs``: by their delay, milliseconds.
+
+    ``intake_consumers``: a router may have several.
+    """
 
     intake: int = 0
     intake_consumers: int = 0
@@ -75,22 +78,17 @@ class Seen:
             self.reports[report.router] = report
 
     def all_answered(self) -> bool:
-        """Everybody who was heard, and as many as consume."""
-        return not self.silent and len(self.reports) >= max(1, self.queues.intake_consumers)
+        """Everybody who was heard has given a report, and somebody has."""
+        return bool(self.reports) and not self.silent
 
     def wrong(self) -> list[str]:
         """What a person has to see to, the worst first."""
         if self.blocked:
             return [BLOCKED]
-        consumers = self.queues.intake_consumers
         said = [f"router {each} lives, and gave no report: it is held up, or older" for each in self.silent]
         if not self.reports:
-            more = f", though {consumers} consume the intake: they hang, or are older" if consumers else ""
-            said.insert(0, f"no router answers{more}")
-        elif consumers > len(self.reports) + len(self.silent):
-            said.append(
-                f"{consumers} consume the intake, and only {len(self.reports)} answered: one hangs, or is older"
-            )
+            more = ", though somebody consumes the intake: it hangs, or is older"
+            said.insert(0, f"no router answers{more if self.queues.intake_consumers else ''}")
         return [*said, *(each for router in sorted(self.reports) for each in wrong(self.reports[router]))]
 
 
@@ -102,7 +100,6 @@ async def ask(settings: Settings, listen_s: float, within_s: float) -> Seen:
         each.id for manifest in (await known_manifests(settings)).values() for each in manifest.capabilities
     }
     async with wiring.listening_bus(settings, KEYS) as bus:
-        _, seen.queues.intake_consumers = await bus.depth(names.intake) or (0, 0)
         seen.blocked = await takes_messages(bus, names, within_s) is not Sent.CONFIRMED
         if not seen.blocked:
             await bus.publish([_question(names, QUESTION, bus.mailbox), _question(names, WHO, None)])
@@ -130,8 +127,7 @@ async def _hear(bus: RabbitBus, seen: Seen, seconds: float, enough: Callable[[],
 
 
 async def _look(bus: RabbitBus, names: Names, queues: Queues) -> None:
-    queues.intake, consumers = await bus.depth(names.intake) or (0, 0)
-    queues.intake_consumers = min(consumers, queues.intake_consumers)  # who came meanwhile was not asked
+    queues.intake, queues.intake_consumers = await bus.depth(names.intake) or (0, 0)
     queues.returns = await _ready(bus, names.returns)
     queues.rungs = {rung: await _ready(bus, names.retry(rung)) for rung in RUNGS_MS}
     queues.dlq = await _ready(bus, names.dlq)

@@ -32,7 +32,6 @@ WAITS = st.builds(
 )
 AGENT = st.builds(
     AgentNow,
-    Health,
     agent=NAME,
     in_flight=COUNT,
     slots=COUNT,
@@ -167,5 +166,11 @@ def test_what_is_wrong_is_said(report: Report, words: str) -> None:
 def test_what_ends_by_itself_is_not_wrong() -> None:
     slow = AgentNow("a", breaker="open", breaker_s=30, held_to=0.5, presence="dead")
     waits = Waits("c", 3, 4000.0, "t1", "at max concurrency 1/1")
-    store: Health = {"away": False, "lost": 0, "refused": 0, "last_error": "locked, a while ago", "spilled": 9}
+    store: Health = {
+        "away": False,
+        "lost": 0,
+        "refused": 0,
+        "last_error": "locked, a while ago",
+        "spilled": 9,
+    }
     assert wrong(Report("r1", agents=(slow,), waits=(waits,), store=store)) == []
