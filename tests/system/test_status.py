@@ -44,6 +44,14 @@ def rests(said: Any) -> tuple[int, int]:
     return said["queues"]["dlq"], said["queues"]["unmatched"]
 
 
+def shown_to_people(processes: Processes) -> None:
+    """The same in tables."""
+    shown = processes.reach("status", "--listen", "0.5s")
+    assert shown.status == 0
+    assert shown.out.startswith("all is well\n")
+    assert "crew-1: at max concurrency 4/4" in shown.out
+
+
 def store_is_away(said: Any) -> None:
     """And is said to be."""
     store = said["routers"][0]["store"]
@@ -71,10 +79,7 @@ def test_what_waits_and_why_and_what_could_not_be_written(processes: Processes, 
     (agent,) = router["agents"]
     assert (agent["agent"], agent["in_flight"], agent["breaker"]) == ("crew-1", 4, "closed")
     assert router["counts"]["dispatched"] == 4
-    shown = processes.reach("status", "--listen", "0.5s")
-    assert shown.status == 0
-    assert shown.out.startswith("all is well\n")
-    assert "crew-1: at max concurrency 4/4" in shown.out
+    shown_to_people(processes)
 
     with locked(fleet.store):
         gate.touch()
