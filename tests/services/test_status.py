@@ -243,3 +243,25 @@ async def test_a_report_from_before_anybody_was_heard() -> None:
     report = await answer(stage)
     assert report.unready == "it knows no agent yet, so it takes no tasks"
     assert report.agents == ()
+
+
+async def test_a_lane_that_was_full_before_the_router_started_counts_from_when_it_was_seen() -> None:
+    stage = Stage()
+    first = await stage.router("r1", [manifest("a")])
+    for number in range(5):
+        stage.publish(f"t{number}")
+    await stage.pass_time(60)
+    assert len(stage.lane()) == 5
+    stage.kill(first)
+    await stage.router("r2", [manifest("a")])
+    assert (await answer(stage)).waits == ()
+    agent = await stage.agent("a", script=hold)
+    await stage.pass_time(10)
+    found = await waits(stage)
+    assert (found.count, found.lane) == (0, 4)
+    assert found.lane_s == pytest.approx(10, abs=1.1)
+    assert found.reason == "a: at max concurrency 1/1"
+    agent.script = succeed
+    await agent.end(agent.held[0])
+    await stage.pass_time(5)
+    assert (await answer(stage)).waits == ()

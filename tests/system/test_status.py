@@ -2,12 +2,15 @@
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reach_worker.core.names import Names
+from tests.bus.private_node import Node
 from tests.system.caller import Caller
+from tests.system.conftest import fresh_prefix, fresh_processes
 from tests.system.crew import ONLY, begun
 from tests.system.crew_at_work import CrewAtWork
 from tests.system.processes import Processes
@@ -114,3 +117,16 @@ def test_nobody_one_who_hangs_and_what_rests_in_the_queues(processes: Processes,
     fleet.stop()
     status, said = asked(processes)
     assert (status, said["routers"], said["wrong"]) == (1, [], [NOBODY])
+
+
+def test_while_an_alarm_lasts_nobody_can_be_asked_and_the_queues_are_shown(
+    node: Node, tmp_path: Path
+) -> None:
+    with fresh_prefix(node.url) as prefix, fresh_processes(node.url, prefix, tmp_path) as processes:
+        assert processes.reach("topology", "declare").status == 0
+        with node.memory_alarm():
+            done = processes.reach("status", "--within", "1s", "--json")
+    assert done.status == 1
+    (wrong,) = done.json()["wrong"]
+    assert wrong.startswith("the broker takes no messages now")
+    assert done.json()["queues"]["dlq"] == 0
