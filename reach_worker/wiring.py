@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +28,7 @@ from reach_worker.core.manifest import Manifest, manifest_from
 from reach_worker.core.message import Message
 from reach_worker.core.names import Names
 from reach_worker.core.policy import PRESETS
+from reach_worker.core.status import ASKER, QUESTION
 from reach_worker.core.tags import TagTable
 from reach_worker.core.yaml_text import parse
 from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable, TopologyMismatch
@@ -48,7 +49,15 @@ log = logging.getLogger(__name__)
 OUTCOMES_PREFETCH: Final = 500
 GHOST_BEATS: Final = 2.5
 """A broker gives a silent connection up after two missed heartbeats, and looks now and then."""
-HEARTBEAT_KEYS: Final = (WHO, "presence.#", "manifest.#", "router.#", f"{FEEDBACK}.#", f"{HEARSAY}.#")
+HEARTBEAT_KEYS: Final = (
+    WHO,
+    QUESTION,
+    "presence.#",
+    "manifest.#",
+    "router.#",
+    f"{FEEDBACK}.#",
+    f"{HEARSAY}.#",
+)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -121,7 +130,7 @@ async def run_router(settings: Settings, sources: Sources | None = None) -> int:
     bus.subscribe("outcomes", names.outcomes(router_id), OUTCOMES_PREFETCH, at_once=True)
     bus.subscribe_mailbox("router", [(names.events, key) for key in HEARTBEAT_KEYS])
     async with open_store(settings) as store:
-        router = Router(desk, settings.presence, bus, store)
+        router = Router(desk, settings.presence, bus, store, lambda: asdict(store.stats()))
         bus.on_session = router.watch.session_began
         manifests = [*await _remembered(store, files.tags), *files.manifests]
         with stop_on_signals(router.stop_asked):
@@ -171,7 +180,7 @@ async def listening_bus(settings: Settings, keys: Sequence[str]) -> AsyncIterato
             )
     wanted = replace(bus_settings(settings, "listener"), waits=False)
     bus = RabbitBus(wanted, SystemClock(), Topology((), (), ()))
-    bus.subscribe_mailbox(MAILBOX, [(names.events, key) for key in keys], prefix="reach-listens")
+    bus.subscribe_mailbox(MAILBOX, [(names.events, key) for key in keys], prefix=ASKER)
     async with bus.running():
         yield bus
 

@@ -40,6 +40,7 @@ COMMANDS: Final = (
     Entry("Publish", "publish", "publish:publish", "Publish a task, or many from a file."),
     Entry("Look", "explain", "explain:explain", "Show why a task went where it went."),
     Entry("Look", "agents", "agents:agents", "Show who is there, and how well it does."),
+    Entry("Look", "status", "status:status", "Show how every router is, what waits and why."),
     Entry("Look", "ready", "ready:ready", "Tell whether a router or an agent takes work now."),
     Entry("Look", "tasks", "tasks:tasks", "Show the tasks that came last."),
     Entry("Look", "decide", "decide:decide", "Run one decision offline."),

@@ -365,6 +365,18 @@ def _why_not(candidates: Sequence[Candidate]) -> Choice:
     return Unmatched(_reasons(never))
 
 
+def why_none_is_free(capability: str, fleet: Fleet, now: float) -> str:
+    """Why no agent takes a task of the capability now, whatever the task is; empty if one does."""
+    ask = Ask("", capability, {})
+    closed = {
+        offer.agent.agent_id: [v for v in judge(ask, offer, fleet, now) if v.kind is GateKind.NOT_NOW]
+        for offer in fleet.capable(capability)
+    }
+    if not closed:
+        return _nobody_has(capability, fleet)
+    return _reasons(closed) if all(closed.values()) else ""
+
+
 def _until_asked(wait: Wait, candidates: Sequence[Candidate], fleet: Fleet, now: float) -> Wait:
     """Where every agent that may have the task is behind an open breaker, the wait ends with the first probe."""
     may = [c.agent_id for c in candidates if all(v.kind is not GateKind.MAY_NOT for v in c.closed)]

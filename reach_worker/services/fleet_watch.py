@@ -91,6 +91,10 @@ class FleetWatch:
                 instance.session_began(now)
         self.was_deaf()
 
+    def session_s(self) -> float | None:
+        """Seconds since the broker session began, ``None`` before the first."""
+        return None if self._began is None else self._clock.monotonic() - self._session_began
+
     def was_deaf(self) -> None:
         """Nothing could be heard for a while (no broker, or we were held up): no dispatch is given up for that.
 
@@ -151,7 +155,7 @@ class FleetWatch:
                     self._feedback(delivery)
                 case "router":
                     self._router(delivery, news)
-                case "hearsay":
+                case "hearsay" | "status":
                     pass
                 case _:
                     log.debug("an announcement %r says nothing to a router", delivery.routing_key)

@@ -19,6 +19,7 @@ EVERY_COMMAND = {
     "publish",
     "explain",
     "agents",
+    "status",
     "ready",
     "tasks",
     "decide",

@@ -20,6 +20,7 @@ from reach_worker.core.routing import (
     Unmatched,
     Wait,
     plan,
+    why_none_is_free,
 )
 from reach_worker.core.slots import SlotPolicy
 from tests.core.agents import CAPABILITY, NOW, ask, fleet_of, manifest, occupy, open_breaker
@@ -481,3 +482,25 @@ def test_an_open_agent_is_waited_for_and_loses_no_attempt() -> None:
 
     assert decide(fleet, one, now=NOW + 29).choice == Wait("agent-0: breaker open for 1 s more")
     assert decide(fleet, one, now=NOW + 30).agent_id == "agent-0"
+
+
+# ---------------------------------------------- why nobody takes anything at all
+
+
+def test_while_somebody_is_free_there_is_no_reason_whatever_a_task_may_need() -> None:
+    fleet = fleet_of([manifest("a", offers={"input_schema": SCHEMA}), manifest("b")])
+    occupy(fleet, "b", 8)
+    assert why_none_is_free(CAPABILITY, fleet, NOW) == ""
+
+
+def test_while_nobody_is_free_each_says_why() -> None:
+    fleet = fleet_of([manifest("a", offers={"input_schema": SCHEMA}), manifest("b")])
+    open_breaker(fleet.agents["a"].breaker)
+    occupy(fleet, "b", 8)
+    assert why_none_is_free(CAPABILITY, fleet, NOW) == (
+        "a: breaker open for 30 s more; b: at max concurrency 8/8"
+    )
+
+
+def test_where_nobody_offers_it_that_is_the_reason() -> None:
+    assert why_none_is_free("x.y", fleet_of([manifest("a")]), NOW).startswith("no known agent has")

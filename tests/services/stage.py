@@ -98,10 +98,18 @@ class Stage:
             "router",
             [
                 (self.names.events, key)
-                for key in ("who", "presence.#", "manifest.#", "router.#", "hearsay.#", "feedback.#")
+                for key in (
+                    "who",
+                    "status",
+                    "presence.#",
+                    "manifest.#",
+                    "router.#",
+                    "hearsay.#",
+                    "feedback.#",
+                )
             ],
         )
-        router = Router(desk, self.presence, bus, self.store)
+        router = Router(desk, self.presence, bus, self.store, lambda: {"away": self.store.away})
         bus.on_session = router.watch.session_began
         bus.connect()
         remembered = [

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from reach_worker.core.envelope import Envelope
 from reach_worker.core.routing import plan
 from reach_worker.core.window import Held, to_spill
 from reach_worker.ports import Sent
@@ -17,12 +16,30 @@ STEP_ASIDE_S: Final = 1.0
 
 
 class Lanes:
-    """Moves waiting tasks out of the window. ``depths``: tasks believed to be in each capability's lane."""
+    """Moves waiting tasks out of the window.
+
+    ``depths``: tasks believed to be in each capability's lane. ``since``: from when on a lane is known not to have been
+    empty, monotonic seconds.
+    """
 
     def __init__(self, desk: Desk, dispatcher: Dispatcher) -> None:
         self._desk = desk
         self._dispatcher = dispatcher
         self.depths: dict[str, int] = {}
+        self.since: dict[str, float] = {}
+
+    def left(self, capability: str, count: int) -> None:
+        """So many were seen to be in a lane."""
+        self.depths[capability] = count
+        if count:
+            self.since.setdefault(capability, self._desk.clock.monotonic())
+        else:
+            self.since.pop(capability, None)
+
+    def forget(self, capability: str) -> None:
+        """Nobody puts anything into this lane any more, and it is empty."""
+        self.depths.pop(capability, None)
+        self.since.pop(capability, None)
 
     def spill(self) -> list[Step]:
         """Move what would hold up others, or was held long, to its capability's lane on the broker."""
@@ -68,18 +85,19 @@ class Lanes:
 
     def _to_lane(self, waiting: Waiting) -> Step:
         desk, admitted = self._desk, waiting.admitted
-        capability = waiting.capability
         decision = plan(waiting.ask, desk.fleet, desk.policies.routing, desk.clock.monotonic())
         step = Step([waiting.delivery])
         step.send.append(lane_message(desk.names, admitted.envelope, admitted.body, desk.clock.utc_us()))
         decided = self._dispatcher.decided(desk.clock.new_id(), admitted.envelope, decision)
         step.rows = [desk.accepted(admitted.envelope), *waiting.rows, decided]
-        step.done = lambda: self._spilled(capability, admitted.envelope)
+        step.done = lambda: self._spilled(waiting)
         step.undo = lambda worst: self._unspilled(waiting, worst)
         return step
 
-    def _spilled(self, capability: str, envelope: Envelope) -> None:
+    def _spilled(self, waiting: Waiting) -> None:
+        capability, envelope = waiting.capability, waiting.admitted.envelope
         self._desk.hands.go_on(envelope.task_id, envelope.life)
+        self.since.setdefault(capability, waiting.since)
         self.depths[capability] = self.depths.get(capability, 0) + 1
         self._desk.counts.spilled += 1
 

@@ -6,7 +6,7 @@ transaction, one batch of acknowledgements. One task runs the turns, so nothing 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from reach_worker.core.dispatch import DISPATCH, OUTCOME
@@ -17,6 +17,7 @@ from reach_worker.core.message import Delivery
 from reach_worker.core.presence import PresencePolicy
 from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.slots import Lease
+from reach_worker.core.status import QUESTION, Health
 from reach_worker.ports import ConsumingBus, Store
 from reach_worker.services.effects import Step, carry_out
 from reach_worker.services.fleet_watch import FleetWatch
@@ -32,6 +33,7 @@ from reach_worker.services.router.reread import reread
 from reach_worker.services.router.settle import Settlement
 from reach_worker.services.router.sources import Sources
 from reach_worker.services.router.standby import Standby
+from reach_worker.services.router.status import Status
 from reach_worker.services.router.take_back import TakeBack
 from reach_worker.services.router.waiters import Waiters
 
@@ -46,9 +48,16 @@ SHORTEST_S: Final = 0.01
 
 
 class Router:
-    """Admit, bind, settle."""
+    """Admit, bind, settle. ``health``: how the store is, for whoever asks for the router's status."""
 
-    def __init__(self, desk: Desk, presence: PresencePolicy, bus: ConsumingBus, store: Store) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        presence: PresencePolicy,
+        bus: ConsumingBus,
+        store: Store,
+        health: Callable[[], Health] = dict,
+    ) -> None:
         self._desk = desk
         self._bus = bus
         self._store = store
@@ -64,6 +73,7 @@ class Router:
         self._standby = Standby(desk, bus, self.watch)
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
         self.watch.unready = self._sources.unready
+        self._status = Status(desk, self.watch, self._lanes, self._sources, health)
         self._waiters = Waiters(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._ticked = float("-inf")
@@ -122,6 +132,8 @@ class Router:
             steps += self._binder.bind()
             steps += self._lanes.spill()
         await self._carry_out([*self._judge.tell(), *steps, *self._lanes.send_on()])
+        if told := self._status.answers():
+            await self._bus.publish(told)
 
     async def drain(self) -> None:
         """Stop taking; hand back what waits; wait for outcomes until the grace period ends."""
@@ -167,6 +179,7 @@ class Router:
             await self._hear(reread(changed, self._desk, self.watch))
         await self._hear(self.watch.take(announced))
         self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
+        self._status.hear([d for d in announced if d.routing_key == QUESTION])
         await self._bus.ack(announced)
         arrived = self._sources.arrived
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]

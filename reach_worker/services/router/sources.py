@@ -125,7 +125,7 @@ class Sources:
                 continue
             self._polled[capability] = now
             got, left = await self._bus.get(desk.names.lane(capability), min(free, LANE_BATCH))
-            self._lanes.depths[capability] = left
+            self._lanes.left(capability, left)
             if got:
                 self._served = capability
             steps += await self._admission.returned(got, from_lane=True)
@@ -144,7 +144,7 @@ class Sources:
             steps += await self._admission.returned(got, from_lane=True)
             if not got:
                 self.withdrawn.discard(capability)
-                self._lanes.depths.pop(capability, None)
+                self._lanes.forget(capability)
         return steps
 
     def keep(self, deliveries: Sequence[Delivery]) -> None:
