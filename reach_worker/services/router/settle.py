@@ -14,7 +14,7 @@ from reach_worker.core.dispatch import (
     dispatch_from,
     outcome_from,
 )
-from reach_worker.core.duplicates import KnownTask, TaskState, why_not_current
+from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import BadHeaders, Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import (
@@ -38,10 +38,11 @@ from reach_worker.ports import KnownDispatch, OutcomeSeen, Row, Sent, Standing, 
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk
-from reach_worker.services.router.dispatcher import Dispatcher, dispatched_row
-from reach_worker.services.router.hands import InFlight, Waiting
+from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.messages import dead_letter_message, retry_message
+from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Settlement:
         self._dispatcher = dispatcher
         self._judge = judge
         self._store = store
+        self._standing = DispatchStanding(desk, dispatcher)
 
     async def settle(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Outcome messages, from our own queue or from one that we stand by for."""
@@ -75,7 +77,7 @@ class Settlement:
 
     async def conclude(self, told: Sequence[Told]) -> list[Step]:
         """Act on outcomes, each if it is of its task's current dispatch; record the others as stale."""
-        unsure = [t for t in told if not self._is_current(t)]
+        unsure = [t for t in told if not self._standing.is_current(t)]
         dispatches: dict[str, KnownDispatch] = {}
         tasks: dict[str, KnownTask] = {}
         if unsure:
@@ -92,7 +94,7 @@ class Settlement:
         for each in dispatches:
             task_id = each.envelope.task_id
             ended = self._desk.hands.ended.get(task_id) or tasks.get(task_id)
-            if why := self._why_stale(each, known.get(each.dispatch_id), ended):
+            if why := self._standing.why_stale(each, known.get(each.dispatch_id), ended):
                 found[each.dispatch_id] = why
         return found
 
@@ -170,21 +172,14 @@ class Settlement:
             return again
         flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
         ended = hands.ended.get(task_id) or tasks.get(task_id)
-        if self._is_current(told):
+        if self._standing.is_current(told):
             return self._act(told, flight, known)
-        why = self._why_stale(told.dispatch, known, ended)
+        why = self._standing.why_stale(told.dispatch, known, ended)
         if why is None:
             return self._act(told, flight, known)
         if flight is not None:
             self._dispatcher.release(flight.dispatch)
         return self._too_late(told, why, ended)
-
-    def _is_current(self, told: Told) -> bool:
-        """It is certain, by what we know alone: we sent the dispatch, and nobody else can have got its outcome."""
-        flight, delivery = self._desk.hands.in_flight.get(told.dispatch.dispatch_id), told.delivery
-        if flight is None or delivery is None or delivery.redelivered:
-            return False
-        return flight.session == self._desk.session
 
     def _too_late(self, told: Told, why: str, task: KnownTask | None) -> Step:
         """An outcome that is not of the current dispatch: recorded, and but for two cases that is all."""
@@ -215,28 +210,6 @@ class Settlement:
             return None
         return self._dispatcher.sent_before(other, told.dispatch.envelope, told.delivery)
 
-    def _why_stale(
-        self, dispatch: Dispatch, known: KnownDispatch | None, task: KnownTask | None
-    ) -> str | None:
-        """Why a dispatch is not its task's current one, by what we and the store know; ``None`` if it is."""
-        hands, task_id = self._desk.hands, dispatch.envelope.task_id
-        in_hand = any(
-            task_id in held for held in (hands.waiting, hands.by_task, hands.recalled, hands.closing)
-        )
-        if task is not None and task.stopped_at(dispatch.dispatch_id) and not in_hand:
-            return None  # it was settled, and this message is all that is left to go on from
-        if dispatch.dispatch_id in hands.settling:
-            return "it is settled in this very turn"
-        if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
-            return "it was settled before"
-        why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
-        if why is not None:
-            return why
-        other = hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
-        if (task_id in hands.waiting or other) and known is None:
-            return "the task was routed again since"
-        return None
-
     def _stale(self, told: Told, why: str) -> Step:
         self._desk.counts.stale_outcomes += 1
         log.info("stale outcome of dispatch %s: %s", told.dispatch.dispatch_id, why)
@@ -259,12 +232,12 @@ class Settlement:
     # -- acting
 
     def _act(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Step | None:
-        dispatch, outcome = told.dispatch, self._as_known(told, flight, known)
+        dispatch, outcome = told.dispatch, self._standing.as_known(told, flight, known)
         lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
         self._desk.hands.land(dispatch.dispatch_id)
         self._desk.hands.settling.add(dispatch.dispatch_id)
         rows: list[Row] = [
-            *self._unrecorded(dispatch, flight, known),
+            *self._standing.unrecorded(dispatch, flight, known),
             self._seen(dispatch, outcome, Standing.CURRENT),
             *self._judge.judge(dispatch, outcome),
         ]
@@ -276,50 +249,19 @@ class Settlement:
             policy=self._desk.policies.retry,
             draw=self._desk.clock.draw(),
         )
-        superseded = self._superseded(dispatch)
+        superseded = self._standing.superseded(dispatch)
         effect = self._effect(step, told, flight, attempt, rows)
+        if effect is None and superseded:
+            return Step(
+                [one.delivery for one in superseded], rows=[row for one in superseded for row in one.rows]
+            )
         if effect is not None:
-            effect.acks += [waiting.delivery for waiting in superseded]
-            effect.rows += [row for waiting in superseded for row in waiting.rows]
+            effect.acks += [one.delivery for one in superseded]
+            effect.rows += [row for one in superseded for row in one.rows]
             effect.done = self._after(effect.done, dispatch.dispatch_id)
             if told.delivery is None and flight is not None and lease is not None:
                 effect.undo = self._back_in_flight(flight, lease)
         return effect
-
-    def _unrecorded(
-        self, dispatch: Dispatch, flight: InFlight | None, known: KnownDispatch | None
-    ) -> list[Row]:
-        """The row of the dispatch itself where it is not in the store: its router died just after it had sent it."""
-        if flight is not None:
-            return flight.rows
-        return [] if known is not None else [self._desk.accepted(dispatch.envelope), dispatched_row(dispatch)]
-
-    def _superseded(self, dispatch: Dispatch) -> list[Waiting]:
-        """What we hold of the task otherwise: by what is recorded it is this dispatch that counts."""
-        hands, task_id = self._desk.hands, dispatch.envelope.task_id
-        other = hands.of_task(task_id)
-        if other is not None:
-            self._dispatcher.release(other.dispatch)
-        return [hands.take(task_id)] if task_id in hands.waiting else []
-
-    def _as_known(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Outcome:
-        """The outcome, by what is known of the start.
-
-        A delivery may come again without its being to blame: it was on its way to an instance that stopped, or it
-        waited or ran beside one that killed its process. From its second delivery on it runs alone and says so
-        before. Where it provably never did, that is nobody's fault.
-        """
-        outcome, crashed = told.outcome, told.outcome.crashed
-        if outcome.started:
-            return outcome
-        proven = known is not None or self._is_current(told)
-        began = (flight.started if flight is not None else crashed) or (crashed and not proven)
-        if began or (known is not None and known.started):
-            return replace(outcome, started=True)
-        if crashed and outcome.instance_id:
-            why = "delivered again before it began"
-            return replace(outcome, outcome=OutcomeClass.RELEASED, message=why, crashed=False)
-        return outcome
 
     def _back_in_flight(self, flight: InFlight, lease: Lease) -> Callable[[Sent], None]:
         """No message stands behind what the router found out itself: it is found out again a little later."""

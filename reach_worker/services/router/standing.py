@@ -1,0 +1,84 @@
+"""Whether a dispatch is its task's current one, by what this router has in its hands and what the store knows."""
+
+from dataclasses import replace
+
+from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.duplicates import KnownTask, why_not_current
+from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.ports import KnownDispatch, Row
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.dispatcher import Dispatcher, dispatched_row
+from reach_worker.services.router.hands import InFlight, Waiting
+from reach_worker.services.router.told import Told
+
+
+class DispatchStanding:
+    """Looks at outcomes before anybody acts on them."""
+
+    def __init__(self, desk: Desk, dispatcher: Dispatcher) -> None:
+        self._desk = desk
+        self._dispatcher = dispatcher
+
+    def is_current(self, told: Told) -> bool:
+        """It is certain, by what we know alone: we sent the dispatch, and nobody else can have got its outcome."""
+        flight, delivery = self._desk.hands.in_flight.get(told.dispatch.dispatch_id), told.delivery
+        if flight is None or delivery is None or delivery.redelivered:
+            return False
+        return flight.session == self._desk.session
+
+    def why_stale(
+        self, dispatch: Dispatch, known: KnownDispatch | None, task: KnownTask | None
+    ) -> str | None:
+        """Why a dispatch is not its task's current one, by what we and the store know; ``None`` if it is."""
+        hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        in_hand = any(
+            task_id in held for held in (hands.waiting, hands.by_task, hands.recalled, hands.closing)
+        )
+        if task is not None and task.stopped_at(dispatch.dispatch_id) and not in_hand:
+            return None  # it was settled, and this message is all that is left to go on from
+        if dispatch.dispatch_id in hands.settling:
+            return "it is settled in this very turn"
+        if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
+            return "it was settled before"
+        why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
+        if why is not None:
+            return why
+        other = hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
+        if (task_id in hands.waiting or other) and known is None:
+            return "the task was routed again since"
+        return None
+
+    def superseded(self, dispatch: Dispatch) -> list[Waiting]:
+        """What we hold of the task otherwise: by what is recorded it is this dispatch that counts."""
+        hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        other = hands.of_task(task_id)
+        if other is not None:
+            self._dispatcher.release(other.dispatch)
+        return [hands.take(task_id)] if task_id in hands.waiting else []
+
+    def as_known(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Outcome:
+        """The outcome, by what is known of the start.
+
+        A delivery may come again without its being to blame: it was on its way to an instance that stopped, or it
+        waited or ran beside one that killed its process. From its second delivery on it runs alone and says so
+        before. Where it provably never did, that is nobody's fault.
+        """
+        outcome, crashed = told.outcome, told.outcome.crashed
+        if outcome.started:
+            return outcome
+        proven = known is not None or self.is_current(told)
+        began = (flight.started if flight is not None else crashed) or (crashed and not proven)
+        if began or (known is not None and known.started):
+            return replace(outcome, started=True)
+        if crashed and outcome.instance_id:
+            why = "delivered again before it began"
+            return replace(outcome, outcome=OutcomeClass.RELEASED, message=why, crashed=False)
+        return outcome
+
+    def unrecorded(
+        self, dispatch: Dispatch, flight: InFlight | None, known: KnownDispatch | None
+    ) -> list[Row]:
+        """The row of the dispatch itself where it is not in the store: its router died just after it had sent it."""
+        if flight is not None:
+            return flight.rows
+        return [] if known is not None else [self._desk.accepted(dispatch.envelope), dispatched_row(dispatch)]
