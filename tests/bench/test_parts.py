@@ -126,7 +126,7 @@ def test_grow(place: Place) -> None:
     assert found["agents"]["3"]["cpu_us_per_task"] > 0
     memory = found["memory"]
     assert memory["in_flight"]["idle_mb"] <= memory["in_flight"]["peak_mb"]
-    assert 0 < memory["waiting"]["on_broker"] < TINY.waiting
+    assert 0 < memory["waiting"]["on_broker"] <= TINY.waiting
 
 
 @pytest.mark.broker

@@ -115,7 +115,7 @@ async def test_a_removed_file_is_made_anew(path: Path, names: list[str]) -> None
 
 
 async def test_a_file_removed_in_the_middle_of_a_transaction_is_made_anew(path: Path) -> None:
-    async with opened(path) as store:
+    async with opened(path, wait_s=1.0) as store:
         await recorded(store, accepted("t0"))
         with locked(path):
             assert not await store.record([accepted("t1")])  # the transaction is still waiting for the lock
