@@ -171,3 +171,30 @@ async def test_a_router_that_comes_again_does_not_wait_for_itself() -> None:
     await stage.pass_time(8)
     assert set(agent.ran.values()) == {1}
     assert len(stage.answers()) == 7
+
+
+async def test_two_that_each_believed_to_be_alone_find_out_in_time() -> None:
+    """Both have it in their windows, unclaimed, when they hear of each other."""
+    stage = Stage()
+    first, second = await two(stage)
+    agent = await stage.agent("a", slots=2, script=lambda _: None)
+    for number in range(4):
+        stage.publish(f"busy{number}", correlation_id="busy")
+        await stage.settle()
+    for router in (first, second):
+        router.desk.alone = lambda: True
+    names = {f"c{number}" for number in range(4)}
+    for name in names:
+        stage.publish("t1", correlation_id=name)
+        await stage.settle()
+    assert all("t1" in router.desk.hands.waiting for router in (first, second))
+    for router in (first, second):
+        router.desk.alone = router.router.watch.alone
+    await stage.pass_time(2)
+    assert sum("t1" in router.desk.hands.waiting for router in (first, second)) == 1
+    agent.script = succeed
+    for work in list(agent.held):
+        await agent.end(work)
+    await stage.pass_time(3)
+    assert agent.ran["t1"] == 1
+    assert told(stage) == names

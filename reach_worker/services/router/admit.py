@@ -53,11 +53,10 @@ class Admission:
         """Before anything is taken."""
         await self._claims.begin_turn()
 
-    def besides(self) -> list[Step]:
-        """What is to be recorded of our claims, and the copies that another one has displaced."""
-        rows, displaced = self._claims.rows(), self._displaced
-        self._displaced = []
-        return [*displaced, *([Step(rows=rows)] if rows else [])]
+    async def besides(self) -> list[Step]:
+        """Copies that another one has displaced, and those that another router was first with."""
+        displaced, self._displaced = self._displaced, []
+        return [*displaced, *await self._claims.catch_up()]
 
     async def published(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Messages from the public queue."""

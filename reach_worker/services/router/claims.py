@@ -9,10 +9,12 @@ again to whichever router is there; or with its router.
 from collections.abc import Iterable
 from typing import Final
 
-from reach_worker.core.duplicates import Fresh, InHand, KnownTask
+from reach_worker.core.duplicates import Fresh, InHand, KnownTask, StaleCopy, standing_of_returned
 from reach_worker.core.recovery import MICROSECONDS
-from reach_worker.ports import Claimed, Row, Store, Unclaimed
+from reach_worker.ports import Claimed, Store, Unclaimed
+from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.hands import Waiting
 
 LASTS_US: Final = 60 * MICROSECONDS
 """A router holds no task longer than its hold time without recording something of it: a claim that is older is void."""
@@ -61,18 +63,32 @@ class Claims:
                 granted[task_id] = claim.life
         return granted
 
-    def rows(self) -> list[Row]:
-        """Another router has come: what waits here was begun before it could have known."""
+    async def catch_up(self) -> list[Step]:
+        """Another router has come: what waits here was begun before it could have known.
+
+        It is claimed now. What the other one was first with is handled again, as if it had come a moment later.
+        """
         was, self._together = self._together, not self._desk.alone()
-        if was or not self._together:
+        waiting, me = list(self._desk.hands.waiting.values()), self._desk.router_id
+        if was or not self._together or not waiting:
             return []
-        hands, now_us = self._desk.hands, self._desk.clock.utc_us()
-        return [
-            Claimed(task_id, waiting.admitted.envelope.life, self._desk.router_id, now_us)
-            for task_id, waiting in hands.waiting.items()
-        ]
+        now_us = self._desk.clock.utc_us()
+        claims = [Claimed(w.ask.task_id, w.admitted.envelope.life, me, now_us) for w in waiting]
+        if not await self._store.record(claims):
+            return []
+        known = await self._store.known_tasks([claim.task_id for claim in claims])
+        lost = [w for w in waiting if self._is_anothers(w, known.get(w.ask.task_id))]
+        for one in lost:
+            self._desk.hands.take(one.ask.task_id)
+        return [Step([one.delivery], rows=list(one.rows), put_off=True) for one in lost]
 
     # -- inside
+
+    def _is_anothers(self, waiting: Waiting, known: KnownTask | None) -> bool:
+        standing = standing_of_returned(waiting.admitted.envelope, known)
+        if isinstance(standing, InHand):
+            return standing.router != self._desk.router_id
+        return isinstance(standing, StaleCopy)
 
     def _claim(self, task_id: str, standing: Fresh | InHand, known: KnownTask | None) -> Claimed | None:
         now_us, me = self._desk.clock.utc_us(), self._desk.router_id

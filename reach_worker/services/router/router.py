@@ -124,7 +124,7 @@ class Router:
         clock = self._desk.clock
         self._desk.fleet.utc_ahead = clock.utc_us() / MICROSECONDS - clock.monotonic()
         await self._admission.begin_turn()
-        steps = [*await self._inputs(), *self._admission.besides()]
+        steps = [*await self._inputs(), *await self._admission.besides()]
         if not self._binder.closed:
             overdue = self._binder.overdue()
             known = await self._store.known_tasks(overdue) if overdue and not self._desk.alone() else {}
