@@ -90,6 +90,10 @@ class Unwritten:
         """Rows about these dispatches, those of a dispatch in the order they came."""
         return [row for dispatch_id in dispatch_ids for row in self._of_dispatch.get(dispatch_id, ())]
 
+    def not_kept(self) -> list[Entry]:
+        """Entries that are in memory alone, oldest first."""
+        return [entry for entry in self._entries if not entry.kept]
+
     def all_rows(self) -> list[Row]:
         """Every row, in the order they came."""
         return [row for entry in self._entries for row in entry.rows]

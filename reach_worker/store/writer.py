@@ -25,7 +25,7 @@ from reach_worker.store.stats import StoreStats
 from reach_worker.store.transaction import write
 from reach_worker.store.unwritten import Entry, Unwritten
 
-RETRY: Final = RetryPolicy(base_s=0.1, cap_s=5.0)
+RETRY: Final = RetryPolicy(base_s=0.1, cap_s=2.0)
 """Between attempts on a database that is away; each of them also waits ``busy_s`` for a lock."""
 
 RECHECK_S: Final = 5.0
@@ -83,7 +83,7 @@ class Writer:
         patience = self._limits.wait_s / 10 if self._stats.away else self._limits.wait_s
         await asyncio.wait([entry.written], timeout=patience)
         if not entry.written.done():
-            await self._keep(entry)
+            await self._keep()
         return entry.written.done() and entry.written.result()
 
     async def begin(self) -> None:
@@ -188,16 +188,19 @@ class Writer:
             self._spill.pending = False
         return True
 
-    async def _keep(self, entry: Entry) -> None:
-        """Put what waits into the spill file too: whoever recorded it goes on, and may be killed in the next moment.
+    async def _keep(self) -> None:
+        """Put all that waits into the spill file too: whoever recorded it goes on, and may be killed in the next moment.
 
-        It is written again from there when the database is back, which changes nothing.
+        Also what the file did not take a moment ago. It is written again from there when the database is back, which
+        changes nothing.
         """
-        lines = list(self._lines(entry.rows))
+        entries = self.unwritten.not_kept()
+        lines = list(self._lines(row for entry in entries for row in entry.rows))
         with suppress(TimeoutError, OutsideWorld):
             async with asyncio.timeout(self._limits.wait_s):
                 await self._spill.append(b"".join(lines))
-            entry.kept = True
+            for entry in entries:
+                entry.kept = True
             self._stats.spilled += len(lines)
 
     async def _to_spill(self, entries: Sequence[Entry]) -> None:

@@ -198,3 +198,29 @@ async def test_two_that_each_believed_to_be_alone_find_out_in_time() -> None:
     await stage.pass_time(3)
     assert agent.ran["t1"] == 1
     assert told(stage) == names
+
+
+async def test_what_was_begun_while_the_store_was_away_is_claimed_when_it_is_back() -> None:
+    stage = Stage()
+    first, second = await two(stage)
+    agent = await stage.agent("a", slots=2, script=lambda _: None)
+    for number in range(4):
+        stage.publish(f"busy{number}", correlation_id="busy")
+        await stage.settle()
+    stage.store.away = True
+    names = {f"c{number}" for number in range(4)}
+    for name in names:
+        stage.publish("t1", correlation_id=name)
+        await stage.settle()
+    assert all("t1" in router.desk.hands.waiting for router in (first, second)), "nobody could know"
+    stage.store.away = False
+    for number in range(4, 8):
+        stage.publish(f"busy{number}", correlation_id="busy")
+        await stage.pass_time(1)
+    assert sum("t1" in router.desk.hands.waiting for router in (first, second)) <= 1
+    agent.script = succeed
+    for work in list(agent.held):
+        await agent.end(work)
+    await stage.pass_time(35)
+    assert agent.ran["t1"] == 1
+    assert told(stage) == names

@@ -52,7 +52,12 @@ class Claims:
             claim = self._claim(task_id, standing, known.get(task_id))
             if claim is not None:
                 wanted[task_id] = claim
-        if not wanted or not await self._store.record(list(wanted.values())):
+        if not wanted:
+            return {}
+        recorded = await self._store.record(list(wanted.values()))
+        self._desk.recording.away = not recorded
+        if not recorded:
+            self._together = False
             return {task_id: claim.life for task_id, claim in wanted.items()}
         now = await self._store.known_tasks(list(wanted))
         known.update(now)
@@ -64,10 +69,12 @@ class Claims:
         return granted
 
     async def catch_up(self) -> list[Step]:
-        """Another router has come: what waits here was begun before it could have known.
+        """Another router has come, or the store is back: what waits here was begun before anybody could have known.
 
         It is claimed now. What the other one was first with is handled again, as if it had come a moment later.
         """
+        if self._desk.recording.away:
+            return []
         was, self._together = self._together, not self._desk.alone()
         waiting, me = list(self._desk.hands.waiting.values()), self._desk.router_id
         if was or not self._together or not waiting:
@@ -75,6 +82,7 @@ class Claims:
         now_us = self._desk.clock.utc_us()
         claims = [Claimed(w.ask.task_id, w.admitted.envelope.life, me, now_us) for w in waiting]
         if not await self._store.record(claims):
+            self._together = False
             return []
         known = await self._store.known_tasks([claim.task_id for claim in claims])
         lost = [w for w in waiting if self._is_anothers(w, known.get(w.ask.task_id))]
