@@ -245,6 +245,7 @@ BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
 @example(events=[SessionLost(BEFORE, 0), ONE, ONE])
+@example(events=[ONE, replace(LIMITED, unacknowledged=True), DONE, SessionLost(None, 0)])
 @example(events=[StoreAway(away=True), EFFECTS, RouterKilled(Moment.BEFORE_ACK, 1), Turn(35.0)])
 @example(events=[RouterKilled(BEFORE, 0), StoreAway(away=True), EFFECTS, OTHER, Turn(0.5)])
 @example(events=[StoreAway(away=True), EFFECTS, SessionLost(None, 0), SessionLost(None, 0)])

@@ -40,6 +40,8 @@ class DispatchStanding:
             return "it is settled in this very turn"
         if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
             return "it was settled before"
+        if self._goes_on_from(dispatch):
+            return "it was settled before"
         why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
         if why is not None:
             return why
@@ -47,6 +49,15 @@ class DispatchStanding:
         if (task_id in hands.waiting or other) and known is None:
             return "the task was routed again since"
         return None
+
+    def _goes_on_from(self, dispatch: Dispatch) -> bool:
+        """What we hold of the task, or have sent, is what follows from this dispatch: its outcome has come twice."""
+        hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        waiting, flight = hands.waiting.get(task_id), hands.of_task(task_id)
+        held = [] if waiting is None else [waiting.admitted.envelope]
+        if flight is not None and flight.dispatch.dispatch_id != dispatch.dispatch_id:
+            held.append(flight.dispatch.envelope)
+        return any(envelope.knows_end_of(dispatch.dispatch_id) for envelope in held)
 
     def superseded(self, dispatch: Dispatch) -> list[Waiting]:
         """What we hold of the task otherwise: by what is recorded it is this dispatch that counts."""
