@@ -245,6 +245,14 @@ BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
 @example(events=[SessionLost(BEFORE, 0), ONE, ONE])
+@example(
+    events=[StoreAway(away=True), Publish("t0", "text.effects", 4_000), Mishap(2, Fate.REFUSED, 0), Turn(4.0)]
+)
+@example(
+    events=[StoreAway(away=True), Publish("t0", "text.effects", 4_000), RouterKilled(BEFORE, 0), Turn(4.0)]
+)
+@example(events=[StoreAway(away=True), EFFECTS, RouterKilled(BEFORE, 0), ONE])
+@example(events=[StoreAway(away=True), EFFECTS, Mishap(2, Fate.REFUSED, 0), Turn(4.0)])
 @example(events=[ONE, replace(LIMITED, unacknowledged=True), DONE, SessionLost(None, 0)])
 @example(events=[StoreAway(away=True), EFFECTS, RouterKilled(Moment.BEFORE_ACK, 1), Turn(35.0)])
 @example(events=[RouterKilled(BEFORE, 0), StoreAway(away=True), EFFECTS, OTHER, Turn(0.5)])

@@ -101,16 +101,20 @@ class Binder:
 
     def expire(self, overdue: Sequence[str], known: Mapping[str, KnownTask]) -> list[Step]:
         """Bury what waits beyond its deadline, but for copies of what another router has done, or goes on with."""
-        steps = []
-        for task_id in overdue:
-            waiting = self._desk.hands.take(task_id)
-            standing = standing_of_returned(waiting.admitted.envelope, known.get(task_id))
-            if isinstance(standing, StaleCopy):
-                steps.append(Step([waiting.delivery], rows=list(waiting.rows)))
-                continue
+        return [self._expired(self._desk.hands.take(task_id), known.get(task_id)) for task_id in overdue]
+
+    def _expired(self, waiting: Waiting, known: KnownTask | None) -> Step:
+        """One of which a dispatch of ours was recorded and never sent is ours, whatever the store knows of it yet."""
+        envelope = waiting.admitted.envelope
+        if not waiting.unsent and isinstance(standing_of_returned(envelope, known), StaleCopy):
+            in_doubt = self._dispatcher.in_doubt(envelope, waiting.delivery, known, copy=True)
+            step = in_doubt or Step([waiting.delivery])
+            step.rows += waiting.rows
+        else:
             error = f"it waited until its deadline: {waiting.reason}"
-            steps.append(self._bury(waiting, DeadLetterReason.EXPIRED, error))
-        return steps
+            step = self._bury(waiting, DeadLetterReason.EXPIRED, error)
+        step.undo = lambda _worst: self._desk.hands.wait(waiting)
+        return step
 
     # -- inside
 

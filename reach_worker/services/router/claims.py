@@ -76,7 +76,9 @@ class Claims:
         if self._desk.recording.away:
             return []
         was, self._together = self._together, not self._desk.alone()
-        waiting, me = list(self._desk.hands.waiting.values()), self._desk.router_id
+        # One that we recorded a dispatch of and could not send is ours; the store does not know yet that it stays.
+        waiting = [one for one in self._desk.hands.waiting.values() if not one.unsent]
+        me = self._desk.router_id
         if was or not self._together or not waiting:
             return []
         now_us = self._desk.clock.utc_us()

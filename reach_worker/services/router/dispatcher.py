@@ -13,7 +13,7 @@ from reach_worker.core.record import DecisionRecord
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
-from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing, Unsent
+from reach_worker.ports import Decided, Dispatched, Joined, OutcomeSeen, Row, Sent, Standing, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
@@ -97,23 +97,25 @@ class Dispatcher:
         """
         if known is None or known.state is not TaskState.UNDER_WAY or known.life != envelope.life:
             return None
-        out = known.next_after(envelope.tip) in known.out if copy else known.dispatch_id is not None
+        any_out = known.dispatch_id is not None or bool(known.out)
+        out = known.next_after(envelope.tip) in known.out if copy else any_out
         if not (out and envelope.side_effects and (copy or delivery.redelivered)):
             return None
         word_may_come = self._desk.clock.utc_us() < known.dispatched_at + self._longest_us(
             envelope.capability
         )
         if word_may_come and known.router != self._desk.router_id and self._desk.lives(known.router):
-            return Step([delivery], put_off=True) if outcome else self._ask_again(envelope, delivery)
+            held = Step([delivery], put_off=True)
+            return held if outcome else self._ask_again(envelope, delivery, delivery.body)
         error = f"router {known.router} stopped while it sent this task: it may have run"
         return self._desk.bury(
             envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
         )
 
-    def _ask_again(self, envelope: Envelope, delivery: Delivery) -> Step:
+    def _ask_again(self, envelope: Envelope, delivery: Delivery, body: bytes) -> Step:
         """What may take as long as an agent may is not held that long: it comes back as a copy of our own."""
         now_us = self._desk.clock.utc_us()
-        message = retry_message(self._desk.names, envelope, delivery.body, DOUBT_S, now_us)
+        message = retry_message(self._desk.names, envelope, body, DOUBT_S, now_us)
         return Step([delivery], send=[message])
 
     def _longest_us(self, capability_id: str) -> int:
@@ -174,11 +176,17 @@ class Dispatcher:
     def _overtaken_by_another(self, waiting: Waiting, flight: InFlight) -> Step:
         """A dispatch stands in the store in the place of ours, which was therefore not recorded, and not sent.
 
-        The message is handled again, now that this is known: it may be a copy to let go, or a person has to look.
+        Whether that other one was sent is not known, so this copy stays, as one of our own: it is let go when the task
+        has gone on, or a person has to look. Whoever published it waits for the one answer.
         """
         self.release(flight.dispatch)
         self._not_paced(flight.dispatch.agent_id)
-        return Step([waiting.delivery], put_off=True)
+        envelope = waiting.admitted.envelope
+        step = self._ask_again(envelope, waiting.delivery, waiting.admitted.body)
+        if envelope.reply_to:
+            now_us = self._desk.clock.utc_us()
+            step.rows.append(Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, now_us))
+        return step
 
     def _sent(self, flight: InFlight) -> None:
         flight.uncertain = False
