@@ -149,10 +149,10 @@ async def test_a_consuming_connection_that_alone_goes_silent_is_noticed(
     url = URL(broker_url)
     async with OneSided(url.host or "", url.port or 5672) as proxy:
         through = str(url.with_port(proxy.url_port))
-        async with working(make_bus(through, heartbeat_s=2, call_timeout_s=1), queue).running() as bus:
+        async with working(make_bus(through, heartbeat_s=4, call_timeout_s=1), queue).running() as bus:
             await works(bus, queue, b"before")
             proxy.deafen()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(11):
                 await until(lambda: bus.sessions == 2 and bus.ready)
             await works(bus, queue, b"after")
 
