@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from reach_worker.core.fleet import Fleet, Medians, Offer
 from reach_worker.core.gates import Ask
-from reach_worker.core.policy import DimensionName, MultiplierName, RoutingPolicy
+from reach_worker.core.policy import DIMENSIONS, DimensionName, MultiplierName, RoutingPolicy
 from reach_worker.core.presence import PresenceState
 from reach_worker.core.success import Belief, ServiceTimes, Track
 
@@ -265,25 +265,7 @@ def _score(seen: Seen, scene: Scene) -> Scored:
     return Scored(policy.weight_table, names, raws, values, hoped, bonus, value, optimistic)
 
 
-NAMES: Final = (
-    "base",
-    "cost",
-    "latency",
-    "success",
-    "load",
-    "speed",
-    "recent_success",
-    "p50",
-    "p95",
-    "quality",
-    "affinity",
-    "match",
-    "reach",
-    "smoothed_load",
-    "trust",
-    "low_success",
-    "rejections",
-)
+NAMES: Final[tuple[str, ...]] = (*DIMENSIONS, *get_args(MultiplierName))
 """Every dimension and multiplier, in the order in which they are measured."""
 _AT: Final[Mapping[str, int]] = {name: place for place, name in enumerate(NAMES)}
 

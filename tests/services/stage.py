@@ -80,6 +80,13 @@ class Stage:
 
     # -- who is on stage
 
+    async def two_routers(self) -> tuple[OnStage, OnStage]:
+        """Two routers that know of each other."""
+        first = await self.router("r1")
+        second = await self.router("r2")
+        await self.pass_time(4)
+        return first, second
+
     async def router(
         self, router_id: str = "r1", manifests: Sequence[Manifest] = (), *, settled: bool = True
     ) -> OnStage:

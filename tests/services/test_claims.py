@@ -5,16 +5,9 @@ import pytest
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Claimed, Unclaimed
 from tests.services.scripted import ScriptedAgent, always, succeed
-from tests.services.stage import OnStage, Stage
+from tests.services.stage import Stage
 
 HEADERS = {"x-reach-task": "t1", "x-reach-first-seen": 1, "x-reach-capability": "text.echo"}
-
-
-async def two(stage: Stage) -> tuple[OnStage, OnStage]:
-    first = await stage.router("r1")
-    second = await stage.router("r2")
-    await stage.pass_time(4)
-    return first, second
 
 
 async def blocked(stage: Stage) -> ScriptedAgent:
@@ -37,7 +30,7 @@ async def free(stage: Stage, agent: ScriptedAgent) -> None:
 
 async def test_both_get_it_at_once() -> None:
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     agent = await stage.agent("a", slots=4)
     for number in range(20):
         for name in ("first", "second"):
@@ -50,7 +43,7 @@ async def test_both_get_it_at_once() -> None:
 
 async def test_one_waits_in_the_window_of_the_other() -> None:
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     agent = await blocked(stage)
     for number in range(4):
         stage.publish("t1", correlation_id=f"c{number}")
@@ -80,7 +73,7 @@ async def test_what_waited_before_the_other_router_came_is_claimed_when_it_comes
 async def test_the_one_that_had_it_dies() -> None:
     """Its message comes again, and with it the right to begin; the other publishers have joined and are answered."""
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     agent = await blocked(stage)
     for name in ("first", "second"):
         stage.publish("t1", correlation_id=name)
@@ -97,7 +90,7 @@ async def test_the_one_that_had_it_dies() -> None:
 async def test_the_one_that_had_it_loses_its_session() -> None:
     """It says so in the store, so that nobody waits for it."""
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     agent = await blocked(stage)
     for name in ("first", "second"):
         stage.publish("t1", correlation_id=name)
@@ -114,7 +107,7 @@ async def test_the_one_that_had_it_loses_its_session() -> None:
 async def test_a_claim_of_a_router_that_is_gone_for_good_holds_up_nobody() -> None:
     stage = Stage()
     await stage.store.record([Claimed("t1", 0, "r9", stage.clock.utc_us())])
-    await two(stage)
+    await stage.two_routers()
     agent = await stage.agent("a")
     stage.publish("t1")
     await stage.settle()
@@ -124,7 +117,7 @@ async def test_a_claim_of_a_router_that_is_gone_for_good_holds_up_nobody() -> No
 async def test_a_claim_that_nothing_came_of_is_void_in_the_end() -> None:
     """Its router lives and has forgotten it: what it recorded last may have been lost with its store file."""
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     agent = await stage.agent("a")
     await stage.store.record([Claimed("t1", 0, "r2", stage.clock.utc_us() + 1), Claimed("t1", 0, "r1", 0)])
     stage.broker.put_message(stage.names.returns, b'{"capability": "text.echo"}', HEADERS)
@@ -138,7 +131,7 @@ async def test_a_claim_that_nothing_came_of_is_void_in_the_end() -> None:
 async def test_two_copies_of_one_replay_run_once(away: bool) -> None:
     """A replay that dies between sending and removing sends the letter twice, and the copies may meet two routers."""
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=always(OutcomeClass.BAD_REQUEST))
     stage.publish("t1")
     await stage.pass_time(2)
@@ -157,7 +150,7 @@ async def test_two_copies_of_one_replay_run_once(away: bool) -> None:
 async def test_a_router_that_comes_again_does_not_wait_for_itself() -> None:
     """It was killed with tasks in its window; under its name it lives again, and nobody holds what it had claimed."""
     stage = Stage()
-    first, second = await two(stage)
+    first, second = await stage.two_routers()
     agent = await blocked(stage)
     for number in range(6):
         stage.publish(f"t{number}")
@@ -176,7 +169,7 @@ async def test_a_router_that_comes_again_does_not_wait_for_itself() -> None:
 async def test_two_that_each_believed_to_be_alone_find_out_in_time() -> None:
     """Both have it in their windows, unclaimed, when they hear of each other."""
     stage = Stage()
-    first, second = await two(stage)
+    first, second = await stage.two_routers()
     agent = await stage.agent("a", slots=2, script=lambda _: None)
     for number in range(4):
         stage.publish(f"busy{number}", correlation_id="busy")
@@ -202,7 +195,7 @@ async def test_two_that_each_believed_to_be_alone_find_out_in_time() -> None:
 
 async def test_what_was_begun_while_the_store_was_away_is_claimed_when_it_is_back() -> None:
     stage = Stage()
-    first, second = await two(stage)
+    first, second = await stage.two_routers()
     agent = await stage.agent("a", slots=2, script=lambda _: None)
     for number in range(4):
         stage.publish(f"busy{number}", correlation_id="busy")

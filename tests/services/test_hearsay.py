@@ -16,13 +16,6 @@ from tests.services.stage import OnStage, Stage
 ONE_FAILURE = BreakerPolicy(streak=1, open_s=30.0)
 
 
-async def two(stage: Stage) -> tuple[OnStage, OnStage]:
-    first = await stage.router("r1")
-    second = await stage.router("r2")
-    await stage.pass_time(4)
-    return first, second
-
-
 def breaker_state(router: OnStage, agent_id: str = "a") -> BreakerState:
     return router.desk.fleet.agents[agent_id].breaker.state
 
@@ -41,7 +34,7 @@ async def idle(*routers: OnStage) -> None:
 
 async def test_failures_at_one_router_open_the_breaker_of_the_other() -> None:
     stage = Stage(breaker=BreakerPolicy(streak=4, rate_floor=None))
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await stage.agent("a", slots=4, script=always(OutcomeClass.FAILED))
     await idle(r2)
     stage.publish("t1")
@@ -56,7 +49,7 @@ async def test_failures_at_one_router_open_the_breaker_of_the_other() -> None:
 
 async def test_what_one_settles_is_in_the_others_statistics_once() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await stage.agent("a", slots=4, script=succeed)
     for number in range(10):
         stage.publish(f"t{number}")
@@ -71,7 +64,7 @@ async def test_what_one_settles_is_in_the_others_statistics_once() -> None:
 
 async def test_of_two_routers_with_a_hundred_tasks_one_sends_one_probe() -> None:
     stage = Stage(breaker=ONE_FAILURE)
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=20, script=always(OutcomeClass.FAILED))
     stage.publish("first")
     await stage.settle()
@@ -92,7 +85,7 @@ async def test_of_two_routers_with_a_hundred_tasks_one_sends_one_probe() -> None
 
 async def test_a_probe_that_fails_elsewhere_opens_here_again() -> None:
     stage = Stage(breaker=ONE_FAILURE)
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=always(OutcomeClass.FAILED))
     await idle(r2)
     stage.publish("t1")
@@ -103,7 +96,7 @@ async def test_a_probe_that_fails_elsewhere_opens_here_again() -> None:
 
 async def test_a_probe_of_a_router_that_dies_is_given_up_with_its_lease() -> None:
     stage = Stage(breaker=BreakerPolicy(streak=1, open_s=30.0, probe_lease_s=60.0))
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=always(OutcomeClass.FAILED))
     await idle(r2)
     stage.publish("t1")
@@ -123,7 +116,7 @@ async def test_a_probe_of_a_router_that_dies_is_given_up_with_its_lease() -> Non
 
 async def test_a_released_probe_is_free_for_the_other() -> None:
     stage = Stage(breaker=ONE_FAILURE)
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=always(OutcomeClass.FAILED))
     await idle(r2)
     stage.publish("t1")
@@ -138,7 +131,7 @@ async def test_a_released_probe_is_free_for_the_other() -> None:
 
 async def test_a_rate_limit_is_kept_by_all() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await stage.agent("a", script=always(OutcomeClass.RATE_LIMITED, retry_after_ms=60_000))
     await idle(r2)
     stage.publish("t1")
@@ -160,7 +153,7 @@ async def test_one_router_alone_tells_nobody() -> None:
 
 async def test_a_turn_tells_everything_in_one_message() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=40, script=lambda _: None)
     await idle(r2)
     for number in range(20):
@@ -181,7 +174,7 @@ async def say(stage: Stage, agent: ScriptedAgent, key: str, body: bytes) -> None
 
 async def test_hearing_it_twice_or_from_oneself_counts_once_or_not() -> None:
     stage = Stage(breaker=BreakerPolicy(streak=2, rate_floor=None))
-    r1, _ = await two(stage)
+    r1, _ = await stage.two_routers()
     agent = await stage.agent("a", slots=4)
     failure = Settled("d1", "a", "text.echo", OutcomeClass.FAILED, 0.0)
     for router_id in ("r9", "r9", "r1"):
@@ -196,7 +189,7 @@ async def test_hearing_it_twice_or_from_oneself_counts_once_or_not() -> None:
 
 async def test_junk_is_harmless() -> None:
     stage = Stage()
-    r1, _ = await two(stage)
+    r1, _ = await stage.two_routers()
     agent = await stage.agent("a", slots=4)
     news: list[News] = [
         Settled("x1", "nobody", "text.echo", OutcomeClass.FAILED, 0.0),

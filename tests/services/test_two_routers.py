@@ -9,19 +9,12 @@ from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import OutcomeSeen, Standing
 from reach_worker.testing import Moment
 from tests.services.scripted import Reply, always, succeed
-from tests.services.stage import Killed, OnStage, Stage, die
-
-
-async def two(stage: Stage) -> tuple[OnStage, OnStage]:
-    first = await stage.router("r1")
-    second = await stage.router("r2")
-    await stage.pass_time(4)
-    return first, second
+from tests.services.stage import Killed, Stage, die
 
 
 async def test_each_binds_half_of_the_slots() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await stage.agent("a", slots=8, script=lambda _: None)
     for number in range(20):
         stage.publish(f"t{number}")
@@ -31,7 +24,7 @@ async def test_each_binds_half_of_the_slots() -> None:
 
 async def test_an_odd_slot_is_rounded_up_and_one_slot_is_at_least_one() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await stage.agent("a", "text.a", slots=5, script=lambda _: None)
     await stage.agent("b", "text.b", slots=1, script=lambda _: None)
     for capability in ("a", "b"):
@@ -44,7 +37,7 @@ async def test_an_odd_slot_is_rounded_up_and_one_slot_is_at_least_one() -> None:
 
 async def test_one_that_says_goodbye_leaves_all_slots_to_the_other() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await r2.router.drain()
     stage.kill(r2)
     await stage.settle()
@@ -53,7 +46,7 @@ async def test_one_that_says_goodbye_leaves_all_slots_to_the_other() -> None:
 
 async def test_one_that_is_killed_is_counted_out_after_its_silence() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     assert r1.desk.fleet.routers == 2
     stage.kill(r2)
     await stage.pass_time(14)
@@ -62,7 +55,7 @@ async def test_one_that_is_killed_is_counted_out_after_its_silence() -> None:
 
 async def test_a_fleet_and_two_routers_do_every_task_once() -> None:
     stage = Stage()
-    await two(stage)
+    await stage.two_routers()
     a = await stage.agent("a", slots=3)
     b = await stage.agent("b", slots=3)
     for number in range(60):
@@ -76,7 +69,7 @@ async def test_a_fleet_and_two_routers_do_every_task_once() -> None:
 
 async def test_a_duplicate_at_the_other_router_gets_the_one_answer() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=lambda _: None)
     await r2.bus.want("intake", wanted=False)
     stage.publish("t1", correlation_id="first")
@@ -94,7 +87,7 @@ async def test_a_duplicate_at_the_other_router_gets_the_one_answer() -> None:
 
 async def test_what_comes_back_goes_to_its_owner() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=2, script=lambda _: None)
     await agent.take_at_once(0)
     await r2.bus.want("intake", wanted=False)
@@ -131,7 +124,7 @@ async def test_what_comes_back_of_a_router_that_never_returns_is_adopted() -> No
 
 async def test_outcomes_of_a_router_that_is_down_are_settled_by_the_other() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=2, script=lambda _: None)
     await r2.bus.want("intake", wanted=False)
     stage.publish("t1")
@@ -146,7 +139,7 @@ async def test_outcomes_of_a_router_that_is_down_are_settled_by_the_other() -> N
 
 async def test_an_owner_that_is_back_gets_its_outcomes_itself() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=lambda _: None)
     stage.kill(r1)
     await stage.settle()
@@ -173,7 +166,7 @@ async def test_an_owner_that_is_back_gets_its_outcomes_itself() -> None:
 
 async def test_what_another_router_settled_is_not_given_up_a_second_time() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=4, script=lambda _: None)
     await r2.bus.want("intake", wanted=False)
     stage.publish("t1")
@@ -192,7 +185,7 @@ async def test_what_another_router_settled_is_not_given_up_a_second_time() -> No
 
 async def test_a_retry_may_be_done_by_either_and_counts_on() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     await stage.agent("a", slots=2, script=always(OutcomeClass.FAILED))
     await r2.bus.want("intake", wanted=False)
     stage.publish("t1")
@@ -206,7 +199,7 @@ async def test_a_retry_may_be_done_by_either_and_counts_on() -> None:
 
 async def test_a_task_with_side_effects_whose_sender_died_in_between_is_for_a_person() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=2, capability_side_effects=True)
     await r2.bus.want("intake", wanted=False)
     r1.bus.once(Moment.BEFORE_PUBLISH, die)
@@ -224,7 +217,7 @@ async def test_a_task_with_side_effects_whose_sender_died_in_between_is_for_a_pe
 
 async def test_while_its_sender_lives_the_word_of_the_sender_counts() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=2, capability_side_effects=True, script=lambda _: None)
     r1.bus.once(Moment.BEFORE_ACK, r1.bus.end_session)
     stage.publish("t1")
@@ -241,7 +234,7 @@ async def test_while_its_sender_lives_the_word_of_the_sender_counts() -> None:
 
 async def test_a_retry_that_another_router_sent_for_us_is_not_taken_for_a_copy() -> None:
     stage = Stage()
-    r1, r2 = await two(stage)
+    r1, r2 = await stage.two_routers()
     agent = await stage.agent("a", slots=2, script=lambda _: None)
     await r2.bus.want("intake", wanted=False)
     stage.publish("t1")
