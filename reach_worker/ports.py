@@ -237,7 +237,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSeen:
-    """An outcome came back."""
+    """An outcome came back. ``cost``, ``tokens_in``, ``tokens_out``: what the attempt has used, by its agent's word."""
 
     dispatch_id: str
     task_id: str
@@ -251,6 +251,9 @@ class OutcomeSeen:
     at: int
     duration_ms: float | None
     standing: Standing
+    cost: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.client import MAILBOX, Client
 from reach_worker.clock import SystemClock
-from reach_worker.core.announcement import FEEDBACK, WHO, cancel_key, feedback_body, feedback_key
+from reach_worker.core.announcement import FEEDBACK, WHO, feedback_body, feedback_key, instance_keys
 from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.diagnosis import Seen
 from reach_worker.core.fleet import Fleet
@@ -100,6 +100,7 @@ def worker_policy(settings: Settings) -> WorkerPolicy:
         max_body_bytes=settings.intake.max_body_bytes,
         slots=settings.slots,
         consumer_timeout_s=settings.broker.consumer_timeout_s,
+        streaming=settings.streaming,
     )
 
 
@@ -304,7 +305,7 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     )
     bus = RabbitBus(bus_settings(settings, f"agent {manifest.id} {instance_id}"), clock, wanted)
     bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
-    bus.subscribe_mailbox("instance", [(names.events, WHO), (names.events, cancel_key(manifest.id))])
+    bus.subscribe_mailbox("instance", [(names.events, key) for key in instance_keys(manifest.id)])
     worker = Worker(agent, instance_id, names, worker_policy(settings), bus, clock)
     with stop_on_signals(worker.stop_asked):
         async with unless_stopped(bus.running(), worker.stop_asked) as up:

@@ -1,11 +1,13 @@
 """What a handler knows of the attempt it runs for."""
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reach_worker.agent.voice import Spent, Voice
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.task import Task
 
@@ -27,7 +29,10 @@ class Context:
 
     ``cancelled`` is set when the attempt should stop (time is up, the caller took it back, the worker stops);
     a plain function that runs long looks at it now and then. ``attempt`` counts from 1; ``dispatch_id`` names this
-    sending of the task, and is the same if the broker delivers it again.
+    sending of the task, and is the same if the broker delivers it again. ``resources``: what the agent's lifespan gave.
+
+    :meth:`stream` and :meth:`progress` are awaited in an async handler, and simply called in a plain one, where they
+    return when the chunk is taken.
     """
 
     task_id: str
@@ -41,6 +46,10 @@ class Context:
     log: FlowLogger
     dispatch_id: str = ""
     cancelled: threading.Event = field(default_factory=threading.Event)
+    resources: Any = None
+    spent: Spent = field(default_factory=Spent)
+    _voice: Voice | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
     _monotonic: Callable[[], float] = lambda: 0.0
     _ends_at: float = 0.0
 
@@ -48,9 +57,63 @@ class Context:
         """Seconds until this attempt's time is up; 0 if it is."""
         return max(0.0, self._ends_at - self._monotonic())
 
+    def stream(self, chunk: Any) -> Awaitable[None]:
+        """Send one chunk, any JSON value, to the caller if he asked for it; waits while too many are unsent.
 
-def context_of(dispatch: Dispatch, task: Task, monotonic: Callable[[], float]) -> Context:
-    """The context of a dispatch that begins now."""
+        Raises :class:`StreamError` for a chunk that cannot be sent, :class:`Cancelled` after the attempt was cancelled.
+        """
+        return self._said(self._voice.stream(chunk)) if self._voice is not None else _NOTHING
+
+    def progress(self, fraction: float | None, note: str = "") -> Awaitable[None]:
+        """Tell the caller how far it is: a fraction from 0 to 1 if that is known, and some words. May be left out."""
+        if self._voice is None:
+            return _NOTHING
+        return self._said(self._voice.progress(fraction, note, self._monotonic()))
+
+    def charge(self, cost: float = 0.0, *, tokens_in: int = 0, tokens_out: int = 0) -> None:
+        """Book what this attempt has cost, more each time. It is recorded however the attempt ends."""
+        self.spent.add(cost, tokens_in, tokens_out)
+
+    def cancel(self) -> None:
+        """Tell the handler to stop (the worker does). What waits to be said is dropped."""
+        self.cancelled.set()
+        if self._voice is not None:
+            self._voice.silence()
+
+    def _said(self, saying: Coroutine[Any, Any, None]) -> Awaitable[None]:
+        """From the handler's own loop it is awaited there; from its thread it is waited for here."""
+        if self._loop is None or _running_loop() is self._loop:
+            return saying
+        asyncio.run_coroutine_threadsafe(saying, self._loop).result()
+        return _NOTHING
+
+
+class _Nothing:
+    """What is left to await where all is done."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Nothing to wait for."""
+        yield from ()
+
+
+_NOTHING = _Nothing()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def context_of(
+    dispatch: Dispatch,
+    task: Task,
+    monotonic: Callable[[], float],
+    voice: Voice | None = None,
+    resources: Any = None,
+) -> Context:
+    """The context of a dispatch that begins now, in the loop that runs now."""
     envelope = dispatch.envelope
     timeout_s = dispatch.timeout_ms / 1000
     log = FlowLogger(
@@ -67,6 +130,9 @@ def context_of(dispatch: Dispatch, task: Task, monotonic: Callable[[], float]) -
         timeout_s=timeout_s,
         log=log,
         dispatch_id=dispatch.dispatch_id,
+        resources=resources,
+        _voice=voice,
+        _loop=_running_loop(),
         _monotonic=monotonic,
         _ends_at=monotonic() + timeout_s,
     )

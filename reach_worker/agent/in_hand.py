@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from reach_worker.agent.context import Context
 from reach_worker.agent.run import Ending
+from reach_worker.agent.voice import Voice
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
@@ -36,6 +37,7 @@ class Run:
     alone: bool = False
     leased: bool = False
     context: Context | None = None
+    voice: Voice | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     def envelope(self) -> Envelope:
@@ -59,6 +61,7 @@ class Run:
             duration_ms=None if seconds is None else seconds * 1000,
             started=not unrun,
             crashed=unrun and self.delivery.redelivered and ending.kind is OutcomeClass.UNAVAILABLE,
+            **({} if self.context is None else asdict(self.context.spent)),
         )
 
 

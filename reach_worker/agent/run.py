@@ -1,18 +1,19 @@
 """Running one handler for one dispatch: time limits, threads, and what its ending means."""
 
 import asyncio
-import functools
 import logging
+from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from pydantic import BaseModel
 
 from reach_worker.agent.agent import Handler
 from reach_worker.agent.context import Context
+from reach_worker.agent.generators import drained, is_generator, streamed
 from reach_worker.agent.outcomes import AgentOutcome
+from reach_worker.agent.plain_json import plain
 from reach_worker.core.outcome import OutcomeClass, cut
 from reach_worker.core.task import Task
 
@@ -66,7 +67,7 @@ async def run_handler(
 
 async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
     """Ask it to end, then end it. A thread cannot be ended; only the waiting for it can."""
-    context.cancelled.set()
+    context.cancel()
     await asyncio.wait({work}, timeout=min(COOPERATIVE_S, context.timeout_s))
     if not work.done():
         work.cancel()
@@ -74,7 +75,10 @@ async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
 
 
 def _in_thread(handler: Handler, task: Task, context: Context, threads: Executor) -> "asyncio.Future[Any]":
-    call = functools.partial(handler.call, task.payload, context)
+    def call() -> Any:
+        result = handler.call(task.payload, context)
+        return drained(result, context) if is_generator(result) else result
+
     return asyncio.get_running_loop().run_in_executor(threads, call)
 
 
@@ -82,6 +86,8 @@ async def invoke(handler: Handler, task: Task, context: Context, thread: "asynci
     """Call the handler, or wait for the thread that does."""
     try:
         result = handler.call(task.payload, context) if thread is None else await asyncio.shield(thread)
+        if isinstance(result, AsyncGenerator):
+            return await streamed(result, context)
         return await result if asyncio.iscoroutine(result) else result
     except (SystemExit, KeyboardInterrupt) as error:
         raise _Exited(type(error).__name__) from error
@@ -110,7 +116,7 @@ def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
 
 def _result(value: object, max_bytes: int) -> Ending:
     try:
-        result = orjson.dumps(value, default=_plain)
+        result = orjson.dumps(value, default=plain)
     except TypeError as error:
         return Ending(OutcomeClass.FAILED, f"the handler's result is no JSON: {error}")
     if len(result) > max_bytes:
@@ -118,12 +124,6 @@ def _result(value: object, max_bytes: int) -> Ending:
             OutcomeClass.FAILED, f"the handler's result has {len(result)} bytes, the limit is {max_bytes}"
         )
     return Ending(OutcomeClass.SUCCEEDED, result=result)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def _words(error: BaseException) -> str:

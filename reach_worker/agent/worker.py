@@ -20,14 +20,16 @@ from reach_worker.agent.in_hand import InHand, Run, not_to_run, too_late
 from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
+from reach_worker.agent.voice import Speech, Voice
 from reach_worker.agent.watchdog import Watchdog
-from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key
+from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key, go_key
 from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.slots import SlotPolicy, head_start
+from reach_worker.core.streaming import StreamPolicy
 from reach_worker.core.success import ServiceTimes
 from reach_worker.core.task import Refusal, Task, decode_task
 from reach_worker.ports import Clock, ConsumingBus, Sent
@@ -48,6 +50,7 @@ class WorkerPolicy:
     max_body_bytes: int = 8 * 1024 * 1024
     slots: SlotPolicy = field(default_factory=SlotPolicy)
     consumer_timeout_s: float = 1800.0
+    streaming: StreamPolicy = field(default_factory=StreamPolicy)
 
 
 class Worker:
@@ -73,6 +76,7 @@ class Worker:
         self._capacity = self.manifest.max_concurrency
         self._hand = InHand(self._capacity)
         self._outbox = Outbox(bus, clock, names.returns)
+        self._speech = Speech(bus, clock)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
         self._long_runs = LongRuns(bus, clock, names, instance_id, policy.consumer_timeout_s / 2)
         self._completed = 0
@@ -95,6 +99,7 @@ class Worker:
                 self._announcer.beat_forever(self._clock, self._policy.heartbeat_s), name="heartbeats"
             )
             sender = group.create_task(self._outbox.run(), name="outcomes")
+            speaker = group.create_task(self._speech.run(), name="chunks")
             await self._announcer.introduce()
             await self._bus.want("work", wanted=True)
             up()
@@ -104,6 +109,7 @@ class Worker:
             await self._drain()
             beats.cancel()
             sender.cancel()
+            speaker.cancel()
 
     @property
     def left_behind(self) -> int:
@@ -247,7 +253,8 @@ class Worker:
                 self._finish(run, Ending(OutcomeClass.RELEASED, "the broker did not take its start"), None)
                 return
             began = self._clock.monotonic()
-            run.context = context_of(run.dispatch, run.task, self._clock.monotonic)
+            run.voice = Voice(run.dispatch, run.task, self._names, self._speech, self._policy.streaming)
+            run.context = context_of(run.dispatch, run.task, self._clock.monotonic, run.voice)
             ending = await run_handler(
                 self._handlers[run.dispatch.envelope.capability],
                 run.task,
@@ -260,6 +267,8 @@ class Worker:
                 self._hand.keep_slot(ending.left_behind)
             seconds = self._clock.monotonic() - began
             self._service.add(seconds)
+            await run.voice.flush()
+            run.voice.silence()
             self._finish(run, ending, seconds)
         finally:
             self._hand.running.pop(run.dispatch.dispatch_id, None)
@@ -308,7 +317,14 @@ class Worker:
                 await self._consume(wanted=delivery.body == RESUME)
             if delivery.routing_key == cancel_key(self.manifest.id):
                 self._cancel(delivery.body.decode("utf-8", "replace"))
+            if delivery.routing_key == go_key(self.manifest.id):
+                self._go(delivery.body.decode("utf-8", "replace"))
         await self._bus.ack(deliveries)
+
+    def _go(self, dispatch_id: str) -> None:
+        run = self._hand.running.get(dispatch_id)
+        if run is not None and run.voice is not None:
+            run.voice.go()
 
     def _cancel(self, dispatch_id: str) -> None:
         run = self._hand.find(dispatch_id)

@@ -107,6 +107,18 @@ def _add_outcome(
     node = place.add(f"{_label(outcome, history)}{outcome.outcome.value}{message}", _style(outcome))
     came = local(outcome.at) if sent_at is None else f"{local(outcome.at)}, {_after(sent_at, outcome.at)}"
     node.add(f"{came}; {ran}, instance {outcome.instance_id or 'not known'}", QUIET)
+    if used := _used(outcome):
+        node.add(used, QUIET)
+
+
+def _used(outcome: OutcomeSeen) -> str:
+    """What the attempt has cost, empty if it says nothing of that."""
+    parts = []
+    if outcome.cost:
+        parts.append(f"cost {outcome.cost:.6g}")
+    if outcome.tokens_in or outcome.tokens_out:
+        parts.append(f"{outcome.tokens_in} tokens in, {outcome.tokens_out} out")
+    return "; ".join(parts)
 
 
 def _label(outcome: OutcomeSeen, history: TaskHistory) -> str:

@@ -46,6 +46,16 @@ def cancel_key(agent_id: str) -> str:
     return f"cancel.{agent_id}"
 
 
+def go_key(agent_id: str) -> str:
+    """Routing key of what tells an instance of the agent that its dispatch has won its race. The body is its id."""
+    return f"go.{agent_id}"
+
+
+def instance_keys(agent_id: str) -> tuple[str, ...]:
+    """What an instance of the agent listens to."""
+    return WHO, cancel_key(agent_id), go_key(agent_id)
+
+
 @dataclass(frozen=True, slots=True)
 class RouterBeat:
     """A router says that it lives.

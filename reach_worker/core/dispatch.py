@@ -23,21 +23,43 @@ TIMEOUT_MS: Final = "x-reach-timeout-ms"
 OUTCOME: Final = "x-reach-outcome"
 STARTED_NOTE: Final = "started"
 """The value of the outcome header that says no end, only that the handler is about to begin."""
+SPOKE_NOTE: Final = "spoke"
+"""The value that says no end either: the attempt has its first chunk, which decides its race."""
+NOTES: Final = frozenset((STARTED_NOTE, SPOKE_NOTE))
 MESSAGE: Final = "x-reach-message"
 INSTANCE: Final = "x-reach-instance"
 RETRY_AFTER_MS: Final = "x-reach-retry-after-ms"
 DURATION_US: Final = "x-reach-duration-us"
 STARTED: Final = "x-reach-started"
 CRASHED: Final = "x-reach-crashed"
+COST_MICROS: Final = "x-reach-cost-micros"
+TOKENS_IN: Final = "x-reach-tokens-in"
+TOKENS_OUT: Final = "x-reach-tokens-out"
 
 LEASE: Final = "x-reach-lease"
 """The instance that runs the dispatch; marks a lease."""
 DOUBTS: Final = "x-reach-doubts"
 """How often in a row nobody could say that it still runs."""
 _ADDED: Final = frozenset(
-    (OUTCOME, MESSAGE, INSTANCE, RETRY_AFTER_MS, DURATION_US, STARTED, CRASHED, LEASE, DOUBTS)
+    (
+        OUTCOME,
+        MESSAGE,
+        INSTANCE,
+        RETRY_AFTER_MS,
+        DURATION_US,
+        STARTED,
+        CRASHED,
+        COST_MICROS,
+        TOKENS_IN,
+        TOKENS_OUT,
+        LEASE,
+        DOUBTS,
+    )
 )
 """What outcomes and leases have beside the headers of their dispatch."""
+
+_MICROS: Final = 1_000_000
+"""Money travels in millionths: a header holds no fractions."""
 
 LONGEST_REST_MS: Final = 24 * 3_600_000
 """An agent that asks for a longer rest gets so long: one wrong unit must not take it out for years."""
@@ -104,6 +126,9 @@ def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> di
         DURATION_US: None if outcome.duration_ms is None else int(outcome.duration_ms * 1000),
         STARTED: int(outcome.started) or None,
         CRASHED: int(outcome.crashed) or None,
+        COST_MICROS: round(outcome.cost * _MICROS) or None,
+        TOKENS_IN: outcome.tokens_in or None,
+        TOKENS_OUT: outcome.tokens_out or None,
     }
     return headers | {name: value for name, value in optional.items() if value is not None}
 
@@ -134,6 +159,9 @@ def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | Ba
         duration_ms=None if duration is None else duration / 1000,
         started=bool(number(headers, STARTED)),
         crashed=bool(number(headers, CRASHED)),
+        cost=(number(headers, COST_MICROS) or 0) / _MICROS,
+        tokens_in=number(headers, TOKENS_IN) or 0,
+        tokens_out=number(headers, TOKENS_OUT) or 0,
     )
 
 

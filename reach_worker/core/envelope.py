@@ -32,6 +32,8 @@ REPLAYS: Final = "x-reach-replays"
 PAID: Final = "x-reach-paid"
 NOT_BEFORE: Final = "x-reach-not-before"
 TO_AGENT: Final = "x-reach-to-agent"
+GROUP: Final = "x-reach-group"
+RACE: Final = "x-reach-race"
 
 PASSED_ON: Final = ("traceparent", "tracestate", "baggage")
 """Headers of the caller that travel on: the W3C trace context. All others end at the router."""
@@ -54,7 +56,8 @@ class Envelope:
     attempts of earlier lives, as JSON text; they are shown and never counted. ``released``: dispatches that came back
     unrun since the last attempt, the latest last; they count as nothing, but not at full speed for ever. ``crashes``:
     processes that went away while they had it, nobody knows whether because of it: from the first one on it runs alone.
-    ``paid``: the number of the attempt for which the retry budget was asked, so that it is asked once.
+    ``paid``: the number of the attempt for which the retry budget was asked, so that it is asked once. ``group``: the
+    task id of the race or fan-out that this one is a leg of; ``race``: it is a race: what it says waits until it has won.
     """
 
     task_id: str
@@ -77,6 +80,8 @@ class Envelope:
     released: tuple[str, ...] = ()
     crashes: int = 0
     paid: int = 0
+    group: str | None = None
+    race: bool = False
 
     @property
     def next_attempt(self) -> int:
@@ -155,6 +160,8 @@ class Envelope:
             (PAID, self.paid or None),
             (NOT_BEFORE, self.not_before or None),
             (TO_AGENT, self.to_agent),
+            (GROUP, self.group),
+            (RACE, int(self.race) or None),
             (RELEASED, " ".join(self.released) or None),
         )
         headers.update({name: value for name, value in optional if value is not None})
@@ -223,6 +230,8 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
         replays=number(headers, REPLAYS) or 0,
         not_before=number(headers, NOT_BEFORE) or 0,
         to_agent=text(headers, TO_AGENT),
+        group=text(headers, GROUP),
+        race=bool(number(headers, RACE)),
         passed_on=passed_on(headers),
         released=tuple((text(headers, RELEASED) or "").split())[-MOST_RELEASED:],
     )

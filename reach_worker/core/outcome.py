@@ -175,7 +175,8 @@ class Outcome:
     """How one dispatch ended, as its agent tells it.
 
     ``duration_ms`` is the run time by the agent's own monotonic clock, ``None`` if it never ran. ``started`` tells
-    whether the handler began. ``crashed``: the process died with it before, found out by a redelivery.
+    whether the handler began. ``crashed``: the process died with it before, found out by a redelivery. ``cost``: what
+    the attempt has cost by the agent's word, in the unit of its price; ``tokens_in``, ``tokens_out``: of a model.
     """
 
     dispatch_id: str
@@ -188,6 +189,9 @@ class Outcome:
     duration_ms: float | None = None
     started: bool = False
     crashed: bool = False
+    cost: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
 
 
 def cut(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -95,6 +95,13 @@ class Task(BaseModel):
     mode: Literal["single", "race", "fanout"] = Field(
         "single", description="one agent, the first of two, or all"
     )
+    aggregate: Literal["all", "first_n", "vote"] = Field(
+        "all", description="of a fan-out: every answer, the first ones, or the one that most agents gave"
+    )
+    first_n: int | None = Field(None, ge=1, le=1000, description="how many answers `first_n` waits for")
+    stream: bool = Field(
+        default=False, description="the caller wants what the agent says while it works, too"
+    )
     deadline_ms: int | None = Field(
         None, gt=0, le=LONGEST_DEADLINE_MS, description="milliseconds until it is worthless"
     )
@@ -165,9 +172,27 @@ def task_from(data: Mapping[str, Any]) -> Task | Refusal:
         task = Task.model_validate(data)
     except ValidationError as error:
         return _invalid(_explain(item) for item in islice(error.errors(include_url=False), _TOLD))
+    faults = _mode_faults(task)
     if (task.capability is None) == (task.intent is None):
-        return _invalid(["a task names either a capability or an intent, exactly one of them"])
-    return task
+        faults.append("a task names either a capability or an intent, exactly one of them")
+    return _invalid(faults) if faults else task
+
+
+def _mode_faults(task: Task) -> list[str]:
+    faults = []
+    if task.mode != "single" and task.side_effects:
+        faults.append(f"a task with side effects goes to one agent only: mode 'single', not {task.mode!r}")
+    if task.mode == "fanout" and task.stream:
+        faults.append(
+            "a fan-out does not stream: of several agents at once nobody could tell whose chunks they are"
+        )
+    if task.mode != "fanout" and (task.aggregate != "all" or task.first_n is not None):
+        faults.append(f"'aggregate' and 'first_n' belong to mode 'fanout', not {task.mode!r}")
+    elif (task.aggregate == "first_n") != (task.first_n is not None):
+        faults.append(
+            "'first_n' says how many answers the aggregate 'first_n' waits for: give both, or neither"
+        )
+    return faults
 
 
 def _invalid(faults: Iterable[str]) -> Refusal:

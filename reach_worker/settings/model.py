@@ -14,6 +14,7 @@ from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.presence import PresencePolicy
 from reach_worker.core.recovery import IdempotencyPolicy, TimeoutPolicy
 from reach_worker.core.slots import SlotPolicy
+from reach_worker.core.streaming import StreamPolicy
 from reach_worker.core.token_bucket import IntakePolicy
 
 DEFAULT_URL: Final = "amqp://guest:guest@127.0.0.1:5672/"
@@ -125,6 +126,7 @@ class Settings(_Section):
     retry: RetryPolicy = RetryPolicy()
     timeouts: TimeoutPolicy = TimeoutPolicy()
     idempotency: IdempotencyPolicy = IdempotencyPolicy()
+    streaming: StreamPolicy = StreamPolicy()
 
     def redacted(self) -> dict[str, Any]:
         """Plain JSON data for people to look at, without passwords."""

@@ -87,7 +87,7 @@ _PARTS: Final = {
     "outcomes": """
         SELECT
             o.dispatch_id, t.task_id, t.life, o.attempt, o.agent_id, o.capability, o.instance_id, o.outcome,
-            o.message, o.at, o.duration_ms, o.standing
+            o.message, o.at, o.duration_ms, o.standing, o.cost, o.tokens_in, o.tokens_out
         FROM tasks AS t JOIN outcomes AS o ON o.task = t.id WHERE t.task_id = ? ORDER BY o.at, o.id
     """,
     "ends": """

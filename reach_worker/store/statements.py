@@ -243,7 +243,7 @@ STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
             ENSURE,
             insert_of_task(
                 "outcomes", "dispatch_id", "standing", "outcome", "instance_id", "attempt", "agent_id",
-                "capability", "at", "duration_ms", "message",
+                "capability", "at", "duration_ms", "message", "cost", "tokens_in", "tokens_out",
             ),
         ),
         Ended: (END, insert_of_task("ends", "at", "state", "reason", "error", "remember_until", "answer")),

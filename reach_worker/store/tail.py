@@ -30,7 +30,7 @@ _NEW: Final[Mapping[str, tuple[str, Callable[[Sequence[Any]], News]]]] = {
         """
         SELECT
             o.id, o.dispatch_id, t.task_id, t.life, o.attempt, o.agent_id, o.capability, o.instance_id, o.outcome,
-            o.message, o.at, o.duration_ms, o.standing
+            o.message, o.at, o.duration_ms, o.standing, o.cost, o.tokens_in, o.tokens_out
         FROM outcomes AS o JOIN tasks AS t ON t.id = o.task WHERE o.id > ? ORDER BY o.id LIMIT ?
         """,
         outcome_seen,

@@ -10,8 +10,8 @@ import orjson
 
 from reach_worker import Agent
 from reach_worker.agent.worker import Worker, WorkerPolicy
-from reach_worker.core.announcement import WHO, beat_from, cancel_key
-from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_from
+from reach_worker.core.announcement import beat_from, instance_keys
+from reach_worker.core.dispatch import NOTES, OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_from
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Outcome, OutcomeClass
@@ -41,7 +41,7 @@ class Bench:
         self.bus.subscribe("work", self.queue, self.agent.manifest.max_concurrency, wanted=False)
         self.bus.subscribe_mailbox(
             "instance",
-            [(self.names.events, WHO), (self.names.events, cancel_key(self.agent.manifest.id))],
+            [(self.names.events, key) for key in instance_keys(self.agent.manifest.id)],
         )
         self.worker = Worker(self.agent, "i1", self.names, self.policy, self.bus, self.clock)
         self.router = MemoryBus(self.broker)
@@ -86,6 +86,12 @@ class Bench:
             self.clock.utc_us(),
             side_effects=side_effects,
             crashes=fields.pop("crashes", 0),
+            reply_to=fields.pop("reply_to", None),
+            correlation_id="mark",
+            race=fields.pop("race", False),
+        )
+        task = {"capability": capability, "payload": payload or {}, "metadata": {"k": "v"}} | fields.pop(
+            "task", {}
         )
         given: dict[str, Any] = {
             "dispatch_id": f"d-{task_id}",
@@ -97,7 +103,7 @@ class Bench:
             "timeout_ms": 5_000,
         } | fields
         dispatch = Dispatch(envelope, **given)
-        body = orjson.dumps({"capability": capability, "payload": payload or {}, "metadata": {"k": "v"}})
+        body = orjson.dumps(task)
         self.broker.publish(dispatch_message(self.names, dispatch, body, pickup_s=60.0))
         return dispatch
 
@@ -113,7 +119,7 @@ class Bench:
         """The next outcome and the message that brought it."""
         while True:
             delivery = await self._next("outcomes")
-            if delivery.headers[OUTCOME] != STARTED_NOTE:
+            if delivery.headers[OUTCOME] not in NOTES:
                 return self.read(delivery), delivery
 
     async def note(self) -> str:

@@ -58,19 +58,21 @@ def test_every_field_is_read() -> None:
         "flow_id": "f-1",
         "requires": ["vision", "报表"],
         "domain": "ops",
-        "mode": "single",
+        "mode": "fanout",
+        "aggregate": "first_n",
+        "first_n": 2,
         "deadline_ms": 1000,
         "max_cost": 1,
-        "side_effects": True,
+        "side_effects": False,
         "session_id": "s-1",
         "metadata": {"order": "17"},
         "attachments": [{"url": "s3://x"}],
         "schema_version": 1,
     }
 
-    assert accepted(fields).model_dump(exclude={"intent"}) == fields
+    assert accepted(fields).model_dump(exclude={"intent", "stream"}) == fields
     assert accepted({"intent": "how many errors?"}).intent == "how many errors?"
-    assert {*fields, "intent"} == set(TASK_FIELDS)
+    assert {*fields, "intent", "stream"} == set(TASK_FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,25 @@ def test_what_is_not_json_is_undecodable(body: bytes, error: str) -> None:
 )
 def test_json_that_is_no_object_is_invalid(body: bytes, kind: str) -> None:
     assert refused(body) == (INVALID, f"a task is a JSON object, this is {kind}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"mode": "race", "side_effects": True}, "a task with side effects goes to one agent only"),
+        ({"mode": "fanout", "side_effects": True}, "a task with side effects goes to one agent only"),
+        ({"mode": "fanout", "stream": True}, "a fan-out does not stream"),
+        ({"first_n": 2}, "'aggregate' and 'first_n' belong to mode 'fanout', not 'single'"),
+        ({"mode": "race", "aggregate": "vote"}, "belong to mode 'fanout', not 'race'"),
+        ({"mode": "fanout", "first_n": 2}, "give both, or neither"),
+        ({"mode": "fanout", "aggregate": "first_n"}, "give both, or neither"),
+    ],
+)
+def test_what_does_not_go_with_the_mode_is_refused(fields: dict[str, Any], error: str) -> None:
+    reason, told = refused({"capability": "c", **fields})
+
+    assert reason is INVALID
+    assert error in told
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from reach_worker.bus import topology
 from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.clock import SystemClock
-from reach_worker.core.announcement import WHO, cancel_key
+from reach_worker.core.announcement import instance_keys
 from reach_worker.core.names import Names
 from reach_worker.services.lifecycle import stop_on_signals
 from reach_worker.settings import Settings
@@ -52,7 +52,7 @@ async def _work(
         wiring.bus_settings(settings, f"agent {manifest.id}"), clock, _own_queue(names, manifest.id)
     )
     bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
-    bus.subscribe_mailbox("instance", [(names.events, WHO), (names.events, cancel_key(manifest.id))])
+    bus.subscribe_mailbox("instance", [(names.events, key) for key in instance_keys(manifest.id)])
     policy = WorkerPolicy(
         settings.presence.heartbeat_s, settings.router.grace_s, settings.intake.max_body_bytes, settings.slots
     )

@@ -9,6 +9,7 @@ from reach_worker.core import answer
 from reach_worker.core.admission import Admitted
 from reach_worker.core.dispatch import (
     OUTCOME,
+    SPOKE_NOTE,
     STARTED_NOTE,
     Dispatch,
     dispatch_from,
@@ -129,6 +130,8 @@ class Settlement:
             return self._unreadable(delivery, dispatch.error)
         if delivery.headers.get(OUTCOME) == STARTED_NOTE:
             return self._started(dispatch, delivery)
+        if delivery.headers.get(OUTCOME) == SPOKE_NOTE:
+            return Step([delivery])
         outcome = outcome_from(delivery.headers, dispatch)
         if isinstance(outcome, BadHeaders):
             return self._unreadable(delivery, outcome.error)
@@ -354,4 +357,7 @@ class Settlement:
             at=self._desk.clock.utc_us(),
             duration_ms=outcome.duration_ms,
             standing=standing,
+            cost=outcome.cost,
+            tokens_in=outcome.tokens_in,
+            tokens_out=outcome.tokens_out,
         )
