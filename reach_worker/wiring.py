@@ -20,6 +20,7 @@ from reach_worker.client import MAILBOX, Client
 from reach_worker.clock import SystemClock
 from reach_worker.core.announcement import FEEDBACK, WHO, feedback_body, feedback_key, instance_keys
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.call_off import CANCEL_TASK
 from reach_worker.core.diagnosis import Seen
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.fresh_files import Known
@@ -52,6 +53,7 @@ GHOST_BEATS: Final = 2.5
 HEARTBEAT_KEYS: Final = (
     WHO,
     QUESTION,
+    CANCEL_TASK,
     "presence.#",
     "manifest.#",
     "router.#",

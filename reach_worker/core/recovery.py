@@ -67,9 +67,10 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The caller no longer wants it."""
+    """The caller no longer wants it, or its agent was told to stop: ``why``."""
 
     envelope: Envelope
+    why: str
 
 
 Step = Done | TryAgain | Bury | Cancelled
@@ -89,7 +90,7 @@ def next_step(
         return _released(envelope, attempt, policy, draw)
     tried = envelope.with_attempt(attempt)
     if kind is OutcomeClass.CANCELLED:
-        return Cancelled(tried)
+        return Cancelled(tried, outcome.message)
     if rule.again is Again.NEVER:
         return Bury(tried, DeadLetterReason.BAD_REQUEST, outcome.message)
     if unknown:
@@ -104,6 +105,17 @@ def next_step(
             tried, DeadLetterReason.EXPIRED, f"no time left for another attempt after: {outcome.message}"
         )
     return TryAgain(tried, delay)
+
+
+def not_again(step: Step, why: str) -> Step:
+    """The same for a task that nobody wants any more: it is not tried again. What it has come to otherwise stands."""
+    match step:
+        case TryAgain(envelope):
+            return Cancelled(envelope, why)
+        case Bury(envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED | DeadLetterReason.EXPIRED):
+            return Cancelled(envelope, why)
+        case _:
+            return step
 
 
 def _released(envelope: Envelope, attempt: Attempt, policy: RetryPolicy, draw: float) -> TryAgain:

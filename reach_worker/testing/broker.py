@@ -104,6 +104,7 @@ class MemoryBroker:
             message_id=self.clock.new_id(),
             correlation_id=message.correlation_id,
             reply_to=message.reply_to,
+            user_id=message.user_id,
             content_type=message.content_type,
             expiration_ms=message.expiration_ms,
             routing_key=message.routing_key,

@@ -108,6 +108,7 @@ class Stage:
                 for key in (
                     "who",
                     "status",
+                    "cancel-task",
                     "presence.#",
                     "manifest.#",
                     "router.#",

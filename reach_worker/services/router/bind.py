@@ -16,6 +16,7 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.routing import Chosen, Decision, PayloadRefused, Unmatched, Wait, plan
 from reach_worker.ports import Parked, Row, Unsent
 from reach_worker.services.effects import Step
+from reach_worker.services.router.call_offs import cancelled_end
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.hands import Waiting
@@ -42,6 +43,13 @@ class Binder:
         self, admitted: Admitted, delivery: Delivery, *, rows: list[Row], from_lane: bool = False
     ) -> Step | None:
         """Find a place for a task: an agent, the window (``None``), unmatched or the dead letters."""
+        if self._desk.hands.unwanted(admitted.envelope, self._desk.clock.monotonic()):
+            return cancelled_end(self._desk, admitted.envelope, delivery, rows)
+        return self._place(admitted, delivery, rows, from_lane=from_lane)
+
+    def _place(
+        self, admitted: Admitted, delivery: Delivery, rows: list[Row], *, from_lane: bool
+    ) -> Step | None:
         now = self._desk.clock.monotonic()
         if admitted.envelope.asks_budget:
             if not self._may_retry(now):

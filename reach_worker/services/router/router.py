@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from reach_worker.core.call_off import CANCEL_TASK
 from reach_worker.core.dispatch import DISPATCH, OUTCOME
 from reach_worker.core.fresh_files import Changed
 from reach_worker.core.hearsay import HEARSAY
@@ -24,6 +25,7 @@ from reach_worker.services.fleet_watch import FleetWatch
 from reach_worker.services.news import News
 from reach_worker.services.router.admit import Admission
 from reach_worker.services.router.bind import Binder
+from reach_worker.services.router.call_offs import CallOffs
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.hands import InFlight
@@ -75,6 +77,7 @@ class Router:
         self.watch.unready = self._sources.unready
         self._status = Status(desk, self.watch, self._lanes, self._sources, health)
         self._waiters = Waiters(desk, store)
+        self._call_offs = CallOffs(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._ticked = float("-inf")
         self._fresh: list[Changed] = []
@@ -132,7 +135,7 @@ class Router:
             steps += self._binder.bind()
             steps += self._lanes.spill()
         await self._carry_out([*self._judge.tell(), *steps, *self._lanes.send_on()])
-        if told := self._status.answers():
+        if told := [*self._status.answers(), *self._call_offs.messages()]:
             await self._bus.publish(told)
 
     async def drain(self) -> None:
@@ -180,11 +183,13 @@ class Router:
         await self._hear(self.watch.take(announced))
         self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
         self._status.hear([d for d in announced if d.routing_key == QUESTION])
+        taken_back = await self._call_offs.hear([d for d in announced if d.routing_key == CANCEL_TASK])
         await self._bus.ack(announced)
         arrived = self._sources.arrived
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]
         tasks, others = _sort(arrived("returns"))
         steps = await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
+        steps += taken_back
         steps += await self._tick()
         steps += await self._take_back.came_back([d for d in others if OUTCOME not in d.headers])
         steps += await self._admission.returned(tasks)
@@ -206,6 +211,7 @@ class Router:
         await self._hear(self.watch.tick())
         await self._standby.yield_to_owners()
         steps = await self._settlement.conclude(self._settlement.overdue())
+        self._call_offs.remind()
         self._take_back.wanted |= self._judge.moved
         self._judge.moved.clear()
         return [*steps, *await self._take_back.from_agents()]

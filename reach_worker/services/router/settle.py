@@ -32,12 +32,14 @@ from reach_worker.core.recovery import (
     Done,
     TryAgain,
     next_step,
+    not_again,
 )
 from reach_worker.core.slots import Lease
 from reach_worker.core.task import Refusal, decode_task
 from reach_worker.ports import KnownDispatch, OutcomeSeen, Row, Sent, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
+from reach_worker.services.router.call_offs import WHY
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.hands import InFlight
@@ -252,6 +254,8 @@ class Settlement:
             policy=self._desk.policies.retry,
             draw=self._desk.clock.draw(),
         )
+        if self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic()):
+            step = not_again(step, WHY)
         superseded = self._standing.superseded(dispatch)
         effect = self._effect(step, told, flight, attempt, rows)
         if effect is None and superseded:
@@ -298,9 +302,10 @@ class Settlement:
                 envelope, body = told.dispatch.envelope, delivery.body if delivery else b""
                 told_caller = answer.succeeded(envelope, attempt.agent_id, attempt.number, body)
                 return desk.end(envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=rows)
-            case Cancelled(envelope):
+            case Cancelled(envelope, why):
+                told_caller = answer.cancelled(envelope)
                 return desk.end(
-                    envelope, TaskState.CANCELLED, answer.cancelled(envelope), delivery=delivery, rows=rows
+                    envelope, TaskState.CANCELLED, told_caller, delivery=delivery, rows=rows, error=why
                 )
             case Bury(envelope, reason, error):
                 body = self._body(told, flight)
