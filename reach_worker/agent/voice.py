@@ -56,7 +56,11 @@ class Voice:
     ) -> None:
         envelope = dispatch.envelope
         self._speaker = Speaker(
-            envelope.task_id, envelope.flow_id, dispatch.agent_id, envelope.next_attempt, dispatch.dispatch_id
+            envelope.group or envelope.task_id,
+            envelope.flow_id,
+            dispatch.agent_id,
+            envelope.group_round or envelope.next_attempt,
+            dispatch.dispatch_id,
         )
         self._to, self._mark = envelope.reply_to, envelope.correlation_id
         self._speech, self._policy = speech, policy

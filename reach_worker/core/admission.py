@@ -24,6 +24,11 @@ class Admitted:
     task: Task
     body: bytes
 
+    @property
+    def for_several(self) -> bool:
+        """It is a race or a fan-out, and not a leg of one."""
+        return self.task.mode != "single" and self.envelope.group is None
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -64,25 +69,20 @@ def admit_public(
         deadline=_deadline(task, delivery, now_us),
     )
     envelope = replace(envelope, flow_id=task.flow_id or envelope.task_id)
-    not_yet = _not_yet(task)
-    if not_yet is not None:
-        return _refused(envelope, not_yet, delivery)
     if task.side_effects and not has_own_id(task, delivery):
         return _refused(envelope, NEEDS_ID, delivery)
     return Admitted(envelope, task, delivery.body)
 
 
-def _not_yet(task: Task) -> Refusal | None:
-    if task.mode == "single":
-        return None
-    return Refusal(
-        DeadLetterReason.INVALID, f"mode {task.mode!r} is not part of this version; send it as 'single'"
-    )
-
-
 NEEDS_ID: Final = Refusal(
     DeadLetterReason.INVALID,
     "a task with side effects brings its own id (the message id or the field task_id), so that it can never run twice",
+)
+
+
+ONE_AGENT: Final = Refusal(
+    DeadLetterReason.INVALID,
+    "its capability has side effects, so it goes to one agent only: mode 'single', neither 'race' nor 'fanout'",
 )
 
 
@@ -106,9 +106,6 @@ def admit_internal(
     task = decode_task(delivery.body, max_bytes=max_bytes)
     if isinstance(task, Refusal):
         return _refused(envelope, task, delivery)
-    not_yet = _not_yet(task)
-    if not_yet is not None:
-        return _refused(envelope, not_yet, delivery)
     side_effects = envelope.side_effects or task.side_effects
     return Admitted(
         replace(envelope, capability=_capability(task), side_effects=side_effects), task, delivery.body

@@ -1,5 +1,6 @@
 """What a caller gets back: one JSON object, whatever the end was."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -22,6 +23,11 @@ def succeeded(envelope: Envelope, agent_id: str, attempt: int, result: bytes) ->
             "result": _embedded(result),
         }
     )
+
+
+def of_group(envelope: Envelope, fields: Mapping[str, Any]) -> bytes:
+    """What several agents came to: a race's winner with its result, or what a fan-out has gathered."""
+    return orjson.dumps({**_head(envelope, "succeeded", final=True), **fields})
 
 
 def dead_letter(envelope: Envelope, reason: DeadLetterReason, error: str) -> bytes:

@@ -33,6 +33,8 @@ PAID: Final = "x-reach-paid"
 NOT_BEFORE: Final = "x-reach-not-before"
 TO_AGENT: Final = "x-reach-to-agent"
 GROUP: Final = "x-reach-group"
+GROUP_OWNER: Final = "x-reach-group-owner"
+GROUP_ROUND: Final = "x-reach-group-round"
 RACE: Final = "x-reach-race"
 
 PASSED_ON: Final = ("traceparent", "tracestate", "baggage")
@@ -57,7 +59,8 @@ class Envelope:
     unrun since the last attempt, the latest last; they count as nothing, but not at full speed for ever. ``crashes``:
     processes that went away while they had it, nobody knows whether because of it: from the first one on it runs alone.
     ``paid``: the number of the attempt for which the retry budget was asked, so that it is asked once. ``group``: the
-    task id of the race or fan-out that this one is a leg of; ``race``: it is a race: what it says waits until it has won.
+    task id of the race or fan-out that this one is a leg of (see :mod:`core.group`); ``group_owner``: the router that
+    leads it; ``group_round``: the attempt of that task that it belongs to; ``race``: what it says waits until it has won.
     """
 
     task_id: str
@@ -81,6 +84,8 @@ class Envelope:
     crashes: int = 0
     paid: int = 0
     group: str | None = None
+    group_owner: str = ""
+    group_round: int = 0
     race: bool = False
 
     @property
@@ -161,6 +166,8 @@ class Envelope:
             (NOT_BEFORE, self.not_before or None),
             (TO_AGENT, self.to_agent),
             (GROUP, self.group),
+            (GROUP_OWNER, self.group_owner or None),
+            (GROUP_ROUND, self.group_round or None),
             (RACE, int(self.race) or None),
             (RELEASED, " ".join(self.released) or None),
         )
@@ -231,6 +238,8 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
         not_before=number(headers, NOT_BEFORE) or 0,
         to_agent=text(headers, TO_AGENT),
         group=text(headers, GROUP),
+        group_owner=text(headers, GROUP_OWNER) or "",
+        group_round=number(headers, GROUP_ROUND) or 0,
         race=bool(number(headers, RACE)),
         passed_on=passed_on(headers),
         released=tuple((text(headers, RELEASED) or "").split())[-MOST_RELEASED:],

@@ -41,7 +41,14 @@ class ProbeSent:
     agent_id: str
 
 
-News = Settled | ProbeSent
+@dataclass(frozen=True, slots=True)
+class NotWanted:
+    """A leg of a race or fan-out is not needed any more: whoever has it stops it."""
+
+    task_id: str
+
+
+News = Settled | ProbeSent | NotWanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,8 @@ def _as_dict(news: News) -> dict[str, Any]:
     match news:
         case ProbeSent(dispatch_id, agent_id):
             return {"probe": dispatch_id, "agent": agent_id}
+        case NotWanted(task_id):
+            return {"not_wanted": task_id}
         case Settled():
             return {
                 "settled": news.dispatch_id,
@@ -101,6 +110,8 @@ def _news(data: Any) -> News | None:
             return ProbeSent(dispatch_id, agent_id)
         case {"settled": str(dispatch_id), "agent": str(agent_id)} if _name(dispatch_id) and _name(agent_id):
             return _settled(dispatch_id, agent_id, data)
+        case {"not_wanted": str(task_id)} if _name(task_id):
+            return NotWanted(task_id)
         case _:
             return None
 

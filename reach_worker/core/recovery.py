@@ -24,6 +24,12 @@ class TimeoutPolicy(BaseModel):
     pickup_s: float = Field(
         60.0, gt=0, description="longest wait in an agent's queue before a dispatch comes back"
     )
+    fanout_s: float = Field(
+        30.0,
+        gt=0,
+        le=86_400,
+        description="a fan-out without a deadline of its own waits so long for its agents",
+    )
     backstop_s: float = Field(
         10.0,
         gt=0,

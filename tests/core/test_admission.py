@@ -173,8 +173,6 @@ def test_when_a_task_is_worthless(
         (message(body(paylod={})), "invalid", "unknown field 'paylod', did you mean 'payload'?"),
         (message(b" " * 10_001), "too_large", "the body has 10001 bytes, the limit is 10000"),
         (message(content_encoding="gzip"), "undecodable", "content encoding 'gzip' is not read"),
-        (message(body(mode="race")), "invalid", "mode 'race' is not part of this version; send it as 'single'"),
-        (message(body(mode="fanout")), "invalid", "mode 'fanout' is not part of this version"),
         (message(body(side_effects=True)), "invalid", "a task with side effects brings its own id"),
         (message(body(side_effects=True), message_id="\x00"), "invalid", "a task with side effects brings its own id"),
         (message(fault="a timestamp is beyond the year 9999"), "undecodable", "the message properties cannot be decoded"),
@@ -272,7 +270,7 @@ OURS = Envelope("t", "f", "old", "alice", 5)
     [
         (b"{", "undecodable"),
         (body(x=1), "invalid"),
-        (body(mode="race"), "invalid"),
+        (body(mode="race", side_effects=True), "invalid"),
         (b" " * 10_001, "too_large"),
     ],
 )

@@ -5,8 +5,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from reach_worker.core.announcement import PAUSE, RESUME, WHO, beat_body, manifest_key, presence_key
-from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
+from reach_worker.core.announcement import (
+    PAUSE,
+    RESUME,
+    WHO,
+    beat_body,
+    cancel_key,
+    go_key,
+    instance_keys,
+    manifest_key,
+    presence_key,
+)
+from reach_worker.core.dispatch import (
+    OUTCOME,
+    SPOKE_NOTE,
+    STARTED_NOTE,
+    Dispatch,
+    dispatch_from,
+    outcome_headers,
+)
 from reach_worker.core.document import Document
 from reach_worker.core.manifest import Manifest, manifest_from
 from reach_worker.core.message import Delivery, Message
@@ -55,6 +72,7 @@ class Reply:
     started: bool = True
     crashed: bool = False
     duration_ms: float | None = 5.0
+    cost: float = 0.0
 
 
 Script = Callable[[Work], Reply | None]
@@ -65,7 +83,8 @@ class ScriptedAgent:
     """One instance of an agent. ``script`` decides on each dispatch; ``None`` leaves it in ``held``.
 
     It stops consuming when it is told to. ``counts``: it tells how much it has completed. ``ran``: how often it
-    was told to run each task, a redelivery included.
+    was told to run each task, a redelivery included. ``obeys``: it stops what it is told to. ``may_go``, ``stopped``: the
+    dispatches that won their race, and those it was told to stop, as often as it was told.
     """
 
     broker: MemoryBroker
@@ -78,12 +97,15 @@ class ScriptedAgent:
     completed: int = 0
     counts: bool = True
     told: list[str] = field(default_factory=list)
+    may_go: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    obeys: bool = False
 
     def __post_init__(self) -> None:
         names = self.broker.names
         self.bus = MemoryBus(self.broker, slow_start=False)
         self.bus.subscribe("work", names.agent(self.id), self.manifest.max_concurrency)
-        self.bus.subscribe_mailbox("instance", [(names.events, WHO)])
+        self.bus.subscribe_mailbox("instance", [(names.events, key) for key in instance_keys(self.id)])
         self._beaten = float("-inf")
 
     @property
@@ -133,6 +155,10 @@ class ScriptedAgent:
         mail = self.bus.inbox.take("instance")
         await self.bus.ack(mail)
         for delivery in mail:
+            if delivery.routing_key == go_key(self.id):
+                self.may_go.append(delivery.body.decode())
+            if delivery.routing_key == cancel_key(self.id):
+                await self._stop(delivery.body.decode())
             if delivery.body in (PAUSE, RESUME):
                 self.told.append(delivery.body.decode())
                 await self.bus.want("work", wanted=delivery.body == RESUME)
@@ -179,10 +205,22 @@ class ScriptedAgent:
             duration_ms=reply.duration_ms if reply.started else None,
             started=reply.started,
             crashed=reply.crashed,
+            cost=reply.cost,
         )
         body = reply.result if reply.kind is OutcomeClass.SUCCEEDED else work.delivery.body
         headers = outcome_headers(work.delivery.headers, outcome)
         await self.bus.publish([Message(queue or self._owners_queue(work), body, headers)])
+
+    async def speak(self, work: Work) -> None:
+        """Say that the handler has its first chunk."""
+        headers = {**work.dispatch.headers(), OUTCOME: SPOKE_NOTE}
+        await self.bus.publish([Message(self._owners_queue(work), b"", headers)])
+
+    async def _stop(self, dispatch_id: str) -> None:
+        """It is told to stop a dispatch; it does so at once if it ``obeys``."""
+        self.stopped.append(dispatch_id)
+        for work in [each for each in self.held if each.dispatch.dispatch_id == dispatch_id and self.obeys]:
+            await self.end(work, Reply(OutcomeClass.CANCELLED, "taken back while it ran"))
 
     async def say_started(self, work: Work) -> None:
         """Say that the handler is about to begin."""

@@ -26,7 +26,11 @@ SCHEMA = {
         (b'{"capability": 5}', DeadLetterReason.INVALID, "capability"),
         (b'{"capability": "text.echo", "payload": []}', DeadLetterReason.INVALID, "payload"),
         (b"{}", DeadLetterReason.INVALID, "exactly one"),
-        (b'{"capability": "text.echo", "mode": "race"}', DeadLetterReason.INVALID, "race"),
+        (
+            b'{"capability": "text.echo", "mode": "race", "side_effects": true}',
+            DeadLetterReason.INVALID,
+            "'race'",
+        ),
         (b'{"capability": "text.echo", "schema_version": 99}', DeadLetterReason.INVALID, "newer"),
         (b'"' + b"x" * 2000 + b'"', DeadLetterReason.TOO_LARGE, "2002 bytes"),
     ],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from reach_worker.core import admission
-from reach_worker.core.admission import NEEDS_ID, Admitted, Refused
+from reach_worker.core.admission import NEEDS_ID, ONE_AGENT, Admitted, Refused
 from reach_worker.core.duplicates import (
     Fresh,
     InHand,
@@ -105,6 +105,8 @@ class Admission:
         if isinstance(read, Refused):
             return read
         read = self._with_side_effects(read)
+        if read.envelope.side_effects and read.for_several:
+            return Refused(read.envelope, ONE_AGENT.reason, ONE_AGENT.error, read.body)
         if read.envelope.side_effects and not admission.has_own_id(read.task, delivery):
             return Refused(read.envelope, NEEDS_ID.reason, NEEDS_ID.error, read.body)
         return read

@@ -10,6 +10,7 @@ from reach_worker.core.admission import Admitted, ask_of
 from reach_worker.core.duplicates import KnownTask, StaleCopy, standing_of_returned
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.gates import Ask
+from reach_worker.core.group import cannot_work
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
@@ -19,6 +20,7 @@ from reach_worker.services.effects import Step
 from reach_worker.services.router.call_offs import cancelled_end
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.lanes import Lanes
 from reach_worker.services.router.messages import retry_message, unmatched_message
@@ -31,10 +33,11 @@ NOT_RECORDED: Final = "it has side effects, and the store does not take the reco
 class Binder:
     """Plans, and turns each choice into what must be sent. Once ``closed`` (the router stops) it binds nothing more."""
 
-    def __init__(self, desk: Desk, dispatcher: Dispatcher, lanes: Lanes) -> None:
+    def __init__(self, desk: Desk, dispatcher: Dispatcher, lanes: Lanes, groups: Groups) -> None:
         self._desk = desk
         self._dispatcher = dispatcher
         self._lanes = lanes
+        self._groups = groups
         self.closed = False
 
     # -- one task
@@ -43,30 +46,26 @@ class Binder:
         self, admitted: Admitted, delivery: Delivery, *, rows: list[Row], from_lane: bool = False
     ) -> Step | None:
         """Find a place for a task: an agent, the window (``None``), unmatched or the dead letters."""
-        if self._desk.hands.unwanted(admitted.envelope, self._desk.clock.monotonic()):
-            return cancelled_end(self._desk, admitted.envelope, delivery, rows)
-        return self._place(admitted, delivery, rows, from_lane=from_lane)
-
-    def _place(
-        self, admitted: Admitted, delivery: Delivery, rows: list[Row], *, from_lane: bool
-    ) -> Step | None:
-        now = self._desk.clock.monotonic()
-        if admitted.envelope.asks_budget:
+        now, envelope = self._desk.clock.monotonic(), admitted.envelope
+        if self._desk.hands.unwanted(envelope, now):
+            return cancelled_end(self._desk, envelope, delivery, rows)
+        if envelope.asks_budget:
             if not self._may_retry(now):
                 return self._turned_away(admitted, delivery, rows)
-            admitted = replace(
-                admitted, envelope=replace(admitted.envelope, paid=admitted.envelope.next_attempt)
-            )
+            admitted = replace(admitted, envelope=replace(envelope, paid=envelope.next_attempt))
         ask = ask_of(admitted, self._desk.tags)
         decision = self._plan(ask, admitted.envelope, now)
         unsent = any(isinstance(row, Unsent) for row in rows)
         waiting = Waiting(admitted, ask, delivery, now, "", rows, unsent)
+        return self._of_group(waiting, decision) or self._place(waiting, decision, now, from_lane=from_lane)
+
+    def _place(self, waiting: Waiting, decision: Decision, now: float, *, from_lane: bool) -> Step | None:
         match decision.choice:
             case Chosen() if self.closed:
                 waiting.reason = "the router stops"
-            case Chosen() if not from_lane and self._queued_before(ask.capability):
+            case Chosen() if not from_lane and self._queued_before(waiting.capability):
                 waiting.reason = "others of its capability are ahead"
-            case Chosen() if self._may_be_sent(admitted, now):
+            case Chosen() if self._may_be_sent(waiting.admitted, now):
                 return self._dispatcher.dispatch(waiting, decision, decision.choice, now)
             case Chosen():
                 waiting.reason = NOT_RECORDED
@@ -90,7 +89,8 @@ class Binder:
             capability = waiting.capability
             if capability not in free:
                 free[capability] = self._desk.fleet.free_slots(capability, now)
-            if free[capability] <= 0 and self._desk.fleet.by_capability.get(capability):
+            none_free = free[capability] <= 0 and self._desk.fleet.by_capability.get(capability)
+            if none_free and not waiting.admitted.envelope.race:  # one whose agent has gone leaves its race
                 continue
             step = self._try(waiting, now)
             if step is not None:
@@ -125,6 +125,17 @@ class Binder:
         return step
 
     # -- inside
+
+    def _of_group(self, waiting: Waiting, decision: Decision) -> Step | None:
+        """What is for several agents at once gets its legs; a leg of a race whose agent has gone leaves the race."""
+        admitted = waiting.admitted
+        if admitted.for_several and not self.closed:
+            return self._groups.begin(waiting, decision)
+        envelope = admitted.envelope
+        to_agent, choice = envelope.to_agent, decision.choice
+        if envelope.race and to_agent and isinstance(choice, Wait) and cannot_work(decision, to_agent):
+            return self._bury(waiting, DeadLetterReason.EXPIRED, choice.reason)
+        return None
 
     def _may_retry(self, now: float) -> bool:
         budget = self._desk.retry_budget
@@ -170,6 +181,10 @@ class Binder:
 
     def _try(self, waiting: Waiting, now: float) -> Step | None:
         decision = self._plan(waiting.ask, waiting.admitted.envelope, now)
+        step = self._of_group(waiting, decision)
+        if step is not None:
+            self._desk.hands.take(waiting.ask.task_id)
+            return step
         match decision.choice:
             case Wait(reason):
                 waiting.reason = reason
@@ -188,6 +203,8 @@ class Binder:
         decision_id = self._desk.clock.new_id()
         envelope = waiting.admitted.envelope
         waiting.rows.append(self._dispatcher.decided(decision_id, envelope, decision))
+        if envelope.group is not None:
+            return self._bury(waiting, DeadLetterReason.EXPIRED, choice.reason)
         if isinstance(choice, PayloadRefused):
             return self._bury(waiting, DeadLetterReason.PAYLOAD_REFUSED, choice.reason)
         return self._park(waiting, decision, decision_id, choice.reason)

@@ -6,7 +6,7 @@ and ends where it turns up.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from reach_worker.core import answer
@@ -14,6 +14,7 @@ from reach_worker.core.announcement import cancel_key
 from reach_worker.core.call_off import STRAY_S, CallOff, CallOffReply, called_off, may_call_off
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import ANONYMOUS, Envelope
+from reach_worker.core.hearsay import NotWanted
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.reply_address import why_not_answered
 from reach_worker.ports import Row, Store
@@ -48,14 +49,22 @@ class CallOffs:
             self._answer(request, reply)
         return steps
 
-    def take_back(self, envelopes: Iterable[Envelope]) -> list[Step]:
-        """The router itself wants these no more."""
-        steps = []
-        for envelope in envelopes:
-            self._desk.hands.call_off(envelope.task_id, CallOff(None, envelope.life, 0.0))
-            step = self._at_once(envelope.task_id)
-            steps += [step] if step is not None else []
-        return steps
+    def take_back(self, task_id: str) -> None:
+        """The router itself does not want this leg of a group any more, wherever it is. Other routers are told."""
+        self.not_wanted(task_id)
+        self._desk.tell(NotWanted(task_id))
+
+    def not_wanted(self, task_id: str) -> None:
+        """A router does not want a leg of a group any more."""
+        self._desk.hands.call_off(task_id, CallOff(None, 0, 0.0))
+        self._stop(task_id)
+
+    def besides(self) -> list[Step]:
+        """The ends of those that wait here and were called off since."""
+        hands = self._desk.hands
+        waiting = [task_id for task_id in hands.called_off if task_id in hands.waiting]
+        steps = (self._at_once(task_id) for task_id in waiting)
+        return [step for step in steps if step is not None]
 
     def remind(self) -> None:
         """Tell the agents again that run what is not wanted: it may have begun only now."""
@@ -100,6 +109,8 @@ class CallOffs:
         waiting = hands.waiting.get(task_id)
         if waiting is None:
             self._stop(task_id)
+            return None
+        if not hands.unwanted(waiting.admitted.envelope, self._desk.clock.monotonic()):
             return None
         hands.take(task_id)
         step = cancelled_end(self._desk, waiting.admitted.envelope, waiting.delivery, waiting.rows)

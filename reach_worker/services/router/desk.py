@@ -21,7 +21,7 @@ from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import Accepted, AnswerLost, Clock, Ended, Row
 from reach_worker.services.effects import Step
 from reach_worker.services.router.hands import Hands
-from reach_worker.services.router.messages import answer_message, dead_letter_message
+from reach_worker.services.router.messages import answer_message, dead_letter_message, leg_ended_message
 
 RECORD_AGAIN_S: Final = 1.0
 HOLD_S: Final = 30.0
@@ -131,7 +131,11 @@ class Desk:
         delivery: Delivery | None,
         rows: list[Row],
     ) -> Step:
-        """A dead letter: to the dlq, its end recorded, its callers told."""
+        """A dead letter: to the dlq, its end recorded, its callers told. A leg of a group only ends."""
+        if envelope.group is not None:
+            told, why = answer.dead_letter(envelope, reason, error), f"{reason.value}: {error}"
+            rows = [self.accepted(envelope), *rows]
+            return self.end(envelope, TaskState.CANCELLED, told, delivery=delivery, rows=rows, error=why)
         now_us = self.clock.utc_us()
         step = self.end(
             envelope,
@@ -175,7 +179,10 @@ class Desk:
         )
         step = Step(acks=[delivery] if delivery else [], rows=[*rows, ended], ended=(envelope.task_id, told))
         step.done = lambda: self.hands.end(known)
-        if envelope.reply_to:
+        if envelope.group is not None:
+            lost = AnswerLost(envelope.task_id, self.names.outcomes(envelope.group_owner), now_us)
+            step.offer.append((leg_ended_message(self.names, envelope, told), lost))
+        elif envelope.reply_to:
             step.offer.append(self.offer(envelope.task_id, envelope.reply_to, envelope.correlation_id, told))
         return step
 

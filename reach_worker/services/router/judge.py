@@ -1,7 +1,8 @@
 """What an outcome means for its agent: statistics and breaker. Other routers are told of it, and tell us of theirs."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from reach_worker.core.adaptive_rate import KNOWN
@@ -9,7 +10,15 @@ from reach_worker.core.announcement import Unreadable
 from reach_worker.core.breaker import BreakerState
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.fleet import Agent
-from reach_worker.core.hearsay import ProbeSent, Settled, hearsay_bodies, hearsay_from, hearsay_key
+from reach_worker.core.hearsay import (
+    News,
+    NotWanted,
+    ProbeSent,
+    Settled,
+    hearsay_bodies,
+    hearsay_from,
+    hearsay_key,
+)
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.open_share import room_by_rate
 from reach_worker.core.outcome import RULES, BreakerEffect, Outcome, OutcomeClass, Success, cut
@@ -29,8 +38,9 @@ GIVE_WAY_S: Final = 1.0
 class AgentJudge:
     """Counts outcomes for and against agents. ``moved``: agents whose breaker moved since somebody last looked."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, not_wanted: Callable[[str], None] = lambda _task_id: None) -> None:
         self._desk = desk
+        self._not_wanted = not_wanted
         self.moved: set[str] = set()
 
     def judge(self, dispatch: Dispatch, outcome: Outcome) -> list[Row]:
@@ -38,6 +48,8 @@ class AgentJudge:
         agent = self._desk.fleet.agents.get(dispatch.agent_id)
         if agent is None or not self._desk.hands.judge(dispatch.dispatch_id):
             return []
+        if outcome.outcome is not OutcomeClass.SUCCEEDED and self._called_off(dispatch):
+            outcome = replace(outcome, outcome=OutcomeClass.RELEASED)
         settled = self._settled(dispatch, outcome, agent)
         self._desk.tell(settled)
         if not self._count(agent, settled):
@@ -45,6 +57,10 @@ class AgentJudge:
         reason = cut(f"{outcome.outcome.value}: {outcome.message}", 300)
         now_us = self._desk.clock.utc_us()
         return [BreakerMoved(agent.agent_id, self._desk.router_id, agent.breaker.shown, now_us, reason)]
+
+    def _called_off(self, dispatch: Dispatch) -> bool:
+        """It was told to stop: however it did so, that is no failure of its own."""
+        return self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
 
     # -- other routers
 
@@ -69,7 +85,10 @@ class AgentJudge:
         news.clear()
         return [Step(send=messages)] if messages else []
 
-    def _heard(self, news: Settled | ProbeSent) -> None:
+    def _heard(self, news: News) -> None:
+        if isinstance(news, NotWanted):
+            self._not_wanted(news.task_id)
+            return
         agent = self._desk.fleet.agents.get(news.agent_id)
         if agent is None:
             return

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -10,13 +11,16 @@ from reach_worker.core.answer import JSON
 from reach_worker.core.backoff import rung_ms
 from reach_worker.core.dead_letter import DIED_AT, ERROR, REASON
 from reach_worker.core.dispatch import Dispatch, lease_headers
-from reach_worker.core.envelope import NOT_BEFORE, Envelope
+from reach_worker.core.envelope import GROUP, NOT_BEFORE, Envelope
+from reach_worker.core.group import ROUND, Round
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
 
 DECISION_JSON: Final = "x-reach-decision-json"
 DECISION_LIMIT: Final = 16 * 1024
+WATCH_S: Final = 4.0
+"""So often a group's watch comes back; while the router that leads the group lives it has nothing to do."""
 MICROSECONDS: Final = 1_000_000
 
 
@@ -37,6 +41,19 @@ def retry_message(names: Names, envelope: Envelope, body: bytes, delay_s: float,
     """A task that waits on a rung of the retry ladder."""
     headers = {**envelope.headers(), NOT_BEFORE: now_us + int(delay_s * MICROSECONDS)}
     return Message(names.retry(rung_ms(delay_s)), body, headers, content_type=envelope.content_type or JSON)
+
+
+def watch_message(names: Names, envelope: Envelope, body: bytes, of: Round, now_us: int) -> Message:
+    """The task of a group, which looks after its legs now and then."""
+    message = retry_message(names, envelope, body, WATCH_S, now_us)
+    return replace(message, headers={**message.headers, ROUND: of.header()})
+
+
+def leg_ended_message(names: Names, envelope: Envelope, told: bytes) -> Message:
+    """How a leg ended, to the router that leads its group."""
+    queue = names.outcomes(envelope.group_owner)
+    headers = {GROUP: envelope.group or ""}
+    return Message(queue, told, headers, correlation_id=envelope.task_id, content_type=JSON)
 
 
 def lease_message(names: Names, lease: Delivery, instance_id: str, delay_s: float, doubts: int) -> Message:

@@ -11,7 +11,9 @@ from typing import Final
 
 from reach_worker.core.call_off import CANCEL_TASK
 from reach_worker.core.dispatch import DISPATCH, OUTCOME
+from reach_worker.core.envelope import GROUP
 from reach_worker.core.fresh_files import Changed
+from reach_worker.core.group import ROUND
 from reach_worker.core.hearsay import HEARSAY
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.message import Delivery
@@ -28,6 +30,7 @@ from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.call_offs import CallOffs
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.lanes import Lanes
@@ -65,19 +68,20 @@ class Router:
         self._store = store
         self._dispatcher = Dispatcher(desk)
         self._lanes = Lanes(desk, self._dispatcher)
-        self._binder = Binder(desk, self._dispatcher, self._lanes)
+        self._call_offs = CallOffs(desk, store)
+        self._groups = Groups(desk, store, self._call_offs)
+        self._binder = Binder(desk, self._dispatcher, self._lanes, self._groups)
         self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
         self.watch.ghost_s = desk.policies.ghost_s
         desk.lives, desk.alone = self.watch.lives, self.watch.alone
         self._admission = Admission(desk, self._binder, self._dispatcher, store)
-        self._judge = AgentJudge(desk)
-        self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store)
+        self._judge = AgentJudge(desk, self._call_offs.not_wanted)
+        self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store, self._groups)
         self._standby = Standby(desk, bus, self.watch)
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
         self.watch.unready = self._sources.unready
         self._status = Status(desk, self.watch, self._lanes, self._sources, health)
         self._waiters = Waiters(desk, store)
-        self._call_offs = CallOffs(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._ticked = float("-inf")
         self._fresh: list[Changed] = []
@@ -123,6 +127,7 @@ class Router:
     async def turn(self) -> None:
         """One turn over everything that has arrived."""
         self._desk.hands.begin_turn()
+        self._groups.begin_turn()
         self._desk.session = self.watch.sessions
         clock = self._desk.clock
         self._desk.fleet.utc_ahead = clock.utc_us() / MICROSECONDS - clock.monotonic()
@@ -135,7 +140,7 @@ class Router:
             steps += self._binder.bind()
             steps += self._lanes.spill()
         await self._carry_out([*self._judge.tell(), *steps, *self._lanes.send_on()])
-        if told := [*self._status.answers(), *self._call_offs.messages()]:
+        if told := [*self._status.answers(), *self._call_offs.messages(), *self._groups.messages()]:
             await self._bus.publish(told)
 
     async def drain(self) -> None:
@@ -187,9 +192,11 @@ class Router:
         await self._bus.ack(announced)
         arrived = self._sources.arrived
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]
-        tasks, others = _sort(arrived("returns"))
+        tasks, others, watches = _sort(arrived("returns"))
+        legs, outcomes = _legs(outcomes)
         steps = await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
-        steps += taken_back
+        steps += [*taken_back, *self._call_offs.besides(), *self._groups.ended(legs)]
+        steps += await self._groups.watched(watches)
         steps += await self._tick()
         steps += await self._take_back.came_back([d for d in others if OUTCOME not in d.headers])
         steps += await self._admission.returned(tasks)
@@ -212,6 +219,7 @@ class Router:
         await self._standby.yield_to_owners()
         steps = await self._settlement.conclude(self._settlement.overdue())
         self._call_offs.remind()
+        steps += self._groups.tick()
         self._take_back.wanted |= self._judge.moved
         self._judge.moved.clear()
         return [*steps, *await self._take_back.from_agents()]
@@ -249,7 +257,16 @@ class Router:
         self._dispatcher.missing_queues.clear()
 
 
-def _sort(deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-    """Tasks on one side; dispatches and outcomes that came back on the other."""
-    tasks = [delivery for delivery in deliveries if DISPATCH not in delivery.headers]
-    return tasks, [delivery for delivery in deliveries if DISPATCH in delivery.headers]
+def _sort(deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery], list[Delivery]]:
+    """Tasks; dispatches and outcomes that came back; the watches of groups."""
+    watches = [delivery for delivery in deliveries if ROUND in delivery.headers]
+    tasks = [d for d in deliveries if DISPATCH not in d.headers and ROUND not in d.headers]
+    return tasks, [delivery for delivery in deliveries if DISPATCH in delivery.headers], watches
+
+
+def _legs(deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+    """Ends of legs on one side, outcomes on the other."""
+    legs = [
+        delivery for delivery in deliveries if GROUP in delivery.headers and DISPATCH not in delivery.headers
+    ]
+    return legs, [delivery for delivery in deliveries if delivery not in legs] if legs else list(deliveries)

@@ -42,6 +42,7 @@ from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.call_offs import WHY
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.messages import dead_letter_message, retry_message
@@ -57,12 +58,19 @@ class Settlement:
     """Takes outcomes, from agents or found out by the router itself."""
 
     def __init__(
-        self, desk: Desk, binder: Binder, dispatcher: Dispatcher, judge: AgentJudge, store: Store
+        self,
+        desk: Desk,
+        binder: Binder,
+        dispatcher: Dispatcher,
+        judge: AgentJudge,
+        store: Store,
+        groups: Groups,
     ) -> None:
         self._desk = desk
         self._binder = binder
         self._dispatcher = dispatcher
         self._judge = judge
+        self._groups = groups
         self._store = store
         self._standing = DispatchStanding(desk, dispatcher)
 
@@ -133,7 +141,7 @@ class Settlement:
         if delivery.headers.get(OUTCOME) == STARTED_NOTE:
             return self._started(dispatch, delivery)
         if delivery.headers.get(OUTCOME) == SPOKE_NOTE:
-            return Step([delivery])
+            return self._groups.spoke(dispatch, delivery)
         outcome = outcome_from(delivery.headers, dispatch)
         if isinstance(outcome, BadHeaders):
             return self._unreadable(delivery, outcome.error)
@@ -254,6 +262,8 @@ class Settlement:
             policy=self._desk.policies.retry,
             draw=self._desk.clock.draw(),
         )
+        if dispatch.envelope.race and isinstance(step, TryAgain):
+            step = Bury(step.envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED, outcome.message)
         if self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic()):
             step = not_again(step, WHY)
         superseded = self._standing.superseded(dispatch)

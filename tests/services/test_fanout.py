@@ -1,0 +1,251 @@
+"""A fan-out: every agent that may have the task, one answer, and a word on each that is missing from it."""
+
+from typing import Any
+
+import pytest
+
+from reach_worker.core.duplicates import TaskState
+from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
+from tests.services.stage import Stage
+from tests.services.test_call_offs import cancel
+
+
+def hold(_: Work) -> None:
+    return None
+
+
+def saying(result: bytes) -> Any:
+    return lambda _: Reply(result=result)
+
+
+def leg(agent: ScriptedAgent) -> Work:
+    (work,) = agent.held
+    return work
+
+
+def by_name(told: list[dict[str, Any]], field: str) -> dict[str, Any]:
+    return {one["agent"]: one[field] for one in told}
+
+
+async def test_all_capable_agents_answer_and_one_answer_holds_them_all() -> None:
+    stage = Stage()
+    await stage.router()
+    for name in ("a", "b", "c"):
+        await stage.agent(name, script=saying(f'"from {name}"'.encode()))
+    await stage.agent("other", "text.other")
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+
+    told = stage.answer("t")
+    assert told["status"] == "succeeded"
+    assert told["result"] == {name: f"from {name}" for name in ("a", "b", "c")}
+    assert (told["failed"], told["missing"]) == ([], [])
+    await stage.come_to_rest()
+    assert len(stage.answers()) == 1
+    assert [stage.end(f"t~0.1.{name}").state for name in ("a", "b", "c")] == [TaskState.SUCCEEDED] * 3
+
+
+async def test_the_answer_waits_for_the_slowest() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    slow = await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout")
+    await stage.pass_time(5)
+    assert stage.answers() == []
+    await slow.end(leg(slow))
+    await stage.settle()
+    assert set(stage.answer("t")["result"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize(("deadline", "waits_s"), [(4000, 4), (None, 30)])
+async def test_until_its_deadline_and_says_who_is_missing(deadline: int | None, waits_s: int) -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    await stage.agent("b", script=hold)
+    given: dict[str, Any] = {} if deadline is None else {"deadline_ms": deadline}
+    stage.publish("t", mode="fanout", **given)
+    await stage.pass_time(waits_s - 1)
+    assert stage.answers() == []
+    await stage.pass_time(2)
+    told = stage.answer("t")
+    assert set(told["result"]) == {"a"}
+    assert by_name(told["missing"], "why") == {"b": "no answer in time"}
+
+
+async def test_one_that_is_dead_is_missing_and_nobody_waits_for_it() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    dead = await stage.agent("b")
+    dead.die()
+    await stage.pass_time(15)
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    told = stage.answer("t")
+    assert set(told["result"]) == {"a"}
+    assert by_name(told["missing"], "why")["b"].startswith("dead, silent for")
+
+
+async def test_one_that_dies_with_it_is_missing_with_what_happened() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    dying = await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=60_000)
+    await stage.settle()
+    dying.die()
+    await stage.pass_time(62, step=1)
+    told = stage.answer("t")
+    assert set(told["result"]) == {"a"}
+    words = by_name(told["missing"], "why") | by_name(told["failed"], "error")
+    assert set(words) == {"b"}
+    assert "b" in words["b"] or "answer" in words["b"]
+
+
+async def test_one_that_is_busy_gets_it_when_it_is_free() -> None:
+    stage = Stage()
+    await stage.router()
+    busy = await stage.agent("b", script=hold)
+    stage.publish("first")
+    await stage.settle()
+    await stage.agent("a")
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    assert stage.dispatches("t~0.1.b") == []
+    busy.script = succeed
+    await busy.end(leg(busy))
+    await stage.settle()
+    assert set(stage.answer("t")["result"]) == {"a", "b"}
+
+
+async def test_each_leg_is_tried_again_at_its_own_agent() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    b = await stage.agent(
+        "b",
+        script=lambda work: Reply(
+            OutcomeClass.FAILED if work.dispatch.envelope.next_attempt < 3 else OutcomeClass.SUCCEEDED
+        ),
+    )
+    stage.publish("t", mode="fanout")
+    await stage.pass_time(10, step=0.25)
+    assert set(stage.answer("t")["result"]) == {"a", "b"}
+    assert b.ran["t~0.1.b"] == 3
+
+
+async def test_one_that_fails_for_good_is_told_and_is_no_dead_letter() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    await stage.agent("b", script=always(OutcomeClass.BAD_REQUEST, "cannot read that"))
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    told = stage.answer("t")
+    assert told["failed"] == [{"agent": "b", "outcome": "bad_request", "error": "cannot read that"}]
+    assert stage.letters() == []
+    assert stage.end("t~0.1.b").state is TaskState.CANCELLED
+
+
+async def test_where_nobody_succeeds_it_is_one_dead_letter_that_names_them_all() -> None:
+    stage = Stage()
+    await stage.router()
+    for name in ("a", "b"):
+        await stage.agent(name, script=always(OutcomeClass.BAD_REQUEST, f"{name} cannot"))
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    letter = stage.letter()
+    assert (letter.envelope.task_id, letter.reason) == ("t", DeadLetterReason.ATTEMPTS_EXHAUSTED)
+    assert "a: bad_request: a cannot; b: bad_request: b cannot" in letter.error
+    assert stage.answer("t")["status"] == "dead_letter"
+
+
+async def test_the_first_answers_are_enough_and_the_others_are_stopped() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    slow = await stage.agent("b", script=hold)
+    slow.obeys = True
+    stage.publish("t", mode="fanout", aggregate="first_n", first_n=1)
+    await stage.pass_time(2)
+    told = stage.answer("t")
+    assert (set(told["result"]), told["complete"]) == ({"a"}, True)
+    assert by_name(told["missing"], "why") == {"b": "not needed any more"}
+    assert slow.held == []
+    assert stage.end("t~0.1.b").state is TaskState.CANCELLED
+
+
+async def test_the_majority_decides() -> None:
+    stage = Stage()
+    await stage.router()
+    for name, result in (("a", b"1"), ("b", b"2"), ("c", b"2")):
+        await stage.agent(name, script=saying(result))
+    stage.publish("t", mode="fanout", aggregate="vote")
+    await stage.settle()
+    told = stage.answer("t")
+    assert (told["result"], told["votes"][0]) == (2, {"result": 2, "votes": 2})
+
+
+async def test_one_that_is_taken_back_stops_all() -> None:
+    stage = Stage()
+    await stage.router()
+    agents = [await stage.agent(name, script=hold) for name in ("a", "b")]
+    for agent in agents:
+        agent.obeys = True
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    await cancel(stage, "t")
+    await stage.pass_time(2)
+    assert stage.answer("t")["status"] == "cancelled"
+    assert [agent.held for agent in agents] == [[], []]
+
+
+async def test_side_effects_go_to_one_agent_only() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a", capability_side_effects=True)
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    assert stage.letter().reason is DeadLetterReason.INVALID
+    assert "one agent only" in stage.letter().error
+
+
+@pytest.mark.parametrize("routers", [1, 2])
+async def test_a_router_that_dies_in_the_middle_loses_no_answer(routers: int) -> None:
+    stage = Stage()
+    await (stage.router() if routers == 1 else stage.two_routers())
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=120_000)
+    await stage.settle()
+    await a.end(leg(a), Reply(result=b'"from a"'))
+    await stage.settle()
+    owner = leg(b).dispatch.envelope.group_owner
+    stage.kill(next(each for each in stage.routers if each.desk.router_id == owner))
+    if routers == 1:
+        await stage.router()
+    await stage.pass_time(20)
+    await b.end(leg(b), Reply(result=b'"from b"'))
+    await stage.pass_time(20)
+
+    assert stage.answer("t")["result"] == {"a": "from a", "b": "from b"}
+    await stage.come_to_rest()
+    assert len(stage.ends("t")) == 1
+    assert len(stage.answers()) == 1
+
+
+async def test_the_replay_of_its_dead_letter_is_a_fan_out_again() -> None:
+    stage = Stage()
+    await stage.router()
+    a = await stage.agent("a", script=always(OutcomeClass.BAD_REQUEST, "not yet"))
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    a.script = succeed
+    (letter,) = stage.broker.messages(stage.names.dlq)
+    headers = {**letter.headers, "x-reach-life": 1}
+    headers.pop("x-reach-attempts", None)
+    stage.broker.put_message(stage.names.returns, letter.body, headers)
+    await stage.come_to_rest()
+    assert [one["status"] for one in stage.answers()] == ["dead_letter", "succeeded"]

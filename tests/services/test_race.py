@@ -1,0 +1,351 @@
+"""A race: two agents, and the one that says something first has won, whatever it says."""
+
+import pytest
+
+from reach_worker.core.duplicates import TaskState
+from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.ports import Decided
+from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
+from tests.services.stage import Stage
+from tests.services.test_call_offs import cancel, yes
+
+
+def hold(_: Work) -> None:
+    return None
+
+
+async def start(stage: Stage, *names: str, obeys: bool = True) -> list[ScriptedAgent]:
+    """A router and some agents that hold what they get, and a race on its way to them."""
+    await stage.router()
+    agents = [await stage.agent(name, script=hold) for name in names]
+    for agent in agents:
+        agent.obeys = obeys
+    stage.publish("t", mode="race")
+    await stage.settle()
+    return agents
+
+
+def leg(agent: ScriptedAgent) -> Work:
+    (work,) = agent.held
+    return work
+
+
+async def test_both_get_it_and_the_first_result_is_the_answer() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    assert {leg(a).task_id, leg(b).task_id} == {"t~0.1.a", "t~0.1.b"}
+    assert leg(a).dispatch.envelope.flow_id == "t"
+
+    await b.end(leg(b), Reply(result=b'{"from": "b"}'))
+    await stage.pass_time(1)
+
+    told = stage.answer("t")
+    assert (told["status"], told["agent"], told["mode"], told["result"]) == (
+        "succeeded",
+        "b",
+        "race",
+        {"from": "b"},
+    )
+    assert a.held == []
+    assert stage.end("t~0.1.a").state is TaskState.CANCELLED
+    await stage.come_to_rest()
+    assert len(stage.ends("t")) == 1
+    assert stage.r1.leases == 0
+
+
+async def test_no_more_than_two_run_even_where_there_are_three() -> None:
+    stage = Stage()
+    agents = await start(stage, "a", "b", "c")
+    assert [len(agent.held) for agent in agents] == [1, 1, 0]
+
+
+async def test_the_first_chunk_wins_not_the_first_result() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b", obeys=False)
+    await a.speak(leg(a))
+    await stage.settle()
+    assert a.may_go == [leg(a).dispatch.dispatch_id]
+    assert leg(b).dispatch.dispatch_id in b.stopped
+
+    await b.end(leg(b), Reply(result=b'{"from": "b"}'))
+    await stage.settle()
+    assert stage.ends("t") == []
+
+    await a.end(leg(a), Reply(result=b'{"from": "a"}'))
+    await stage.settle()
+    assert stage.answer("t")["agent"] == "a"
+
+
+async def test_who_speaks_second_is_stopped_and_never_told_to_go() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b", obeys=False)
+    work = leg(b)
+    await a.speak(leg(a))
+    await b.speak(work)
+    await b.speak(work)
+    await stage.settle()
+    assert (len(a.may_go), b.may_go) == (1, [])
+    assert work.dispatch.dispatch_id in b.stopped
+
+
+async def test_an_error_that_comes_first_is_an_attempt_of_its_own_and_what_follows_is_in_the_open() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.end(leg(a), Reply(OutcomeClass.FAILED, "the model broke"))
+    await stage.settle()
+    assert b.held == []
+    assert stage.ends("t") == []
+
+    await stage.pass_time(2, step=0.25)
+    assert leg(b).task_id == "t~0.2.b"
+    await b.end(leg(b), Reply(result=b'"second try"'))
+    await stage.settle()
+
+    told = stage.answer("t")
+    assert (told["agent"], told["attempt"], told["result"]) == ("b", 2, "second try")
+    assert len(stage.ends("t")) == 1
+    (failed,) = stage.outcomes("t~0.1.a")
+    assert (failed.outcome, failed.message) == (OutcomeClass.FAILED, "the model broke")
+
+
+async def test_a_task_that_is_wrong_is_told_by_whoever_sees_it_first() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.end(leg(a), Reply(OutcomeClass.BAD_REQUEST, "no such file"))
+    await stage.pass_time(1)
+
+    told = stage.answer("t")
+    assert (told["status"], told["reason"]) == ("dead_letter", "bad_request")
+    assert b.held == []
+    letter = stage.letter()
+    assert letter.envelope.task_id == "t"
+    assert [attempt.agent_id for attempt in letter.envelope.attempts] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [OutcomeClass.UNAVAILABLE, OutcomeClass.REJECTED, OutcomeClass.RATE_LIMITED, OutcomeClass.RELEASED],
+)
+async def test_an_agent_that_goes_without_a_word_leaves_the_race_to_the_other(kind: OutcomeClass) -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.end(leg(a), Reply(kind))
+    await stage.pass_time(1)
+    assert stage.ends("t") == []
+    await b.end(leg(b))
+    await stage.settle()
+    told = stage.answer("t")
+    assert (told["agent"], told["attempt"]) == ("b", 1)
+
+
+async def test_when_both_go_the_task_is_tried_again() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.end(leg(a), Reply(OutcomeClass.UNAVAILABLE))
+    await b.end(leg(b), Reply(OutcomeClass.UNAVAILABLE))
+    a.script = b.script = succeed
+    await stage.come_to_rest()
+    assert stage.answer("t")["status"] == "succeeded"
+    assert stage.answer("t")["attempt"] == 2
+
+
+async def test_after_all_its_attempts_it_is_one_dead_letter() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    for agent in (a, b):
+        agent.script = lambda _: Reply(OutcomeClass.FAILED, "no")
+    await a.end(leg(a), Reply(OutcomeClass.FAILED, "no"))
+    await stage.come_to_rest()
+    letter = stage.letter()
+    assert (letter.envelope.task_id, letter.reason) == ("t", DeadLetterReason.ATTEMPTS_EXHAUSTED)
+    assert len(letter.envelope.attempts) == 4
+    assert stage.answer("t")["status"] == "dead_letter"
+
+
+async def test_the_loser_is_not_charged_however_it_stops_and_its_cost_is_booked() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b", obeys=False)
+    await b.end(leg(b))
+    await stage.settle()
+    await a.end(leg(a), Reply(OutcomeClass.FAILED, "torn away", cost=0.5))
+    await stage.settle()
+
+    (seen,) = stage.outcomes("t~0.1.a")
+    assert (seen.outcome, seen.cost) == (OutcomeClass.FAILED, 0.5)
+    track = stage.r1.desk.fleet.record.of("a", "text.echo")
+    assert track is None or track.slow.rate() is None
+    assert stage.end("t~0.1.a").state is TaskState.CANCELLED
+    assert stage.letters() == []
+
+
+async def test_where_only_one_is_free_it_runs_alone() -> None:
+    stage = Stage()
+    await stage.router()
+    a = await stage.agent("a")
+    stage.publish("t", mode="race")
+    await stage.settle()
+    assert a.ran["t~0.1.a"] == 1
+    assert stage.answer("t")["agent"] == "a"
+
+
+async def test_where_nobody_is_free_it_waits_as_any_task_does() -> None:
+    stage = Stage()
+    await stage.router()
+    a = await stage.agent("a", script=hold)
+    stage.publish("first")
+    await stage.settle()
+    stage.publish("t", mode="race")
+    await stage.settle()
+    assert "t" in stage.r1.desk.hands.waiting
+    await a.end(leg(a))
+    a.script = succeed
+    await stage.settle()
+    assert stage.answer("t")["status"] == "succeeded"
+
+
+async def test_nobody_may_have_it() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    stage.publish("t", "text.other", mode="race")
+    await stage.settle()
+    assert stage.answer("t")["status"] == "unmatched"
+
+
+async def test_an_agent_that_dies_before_it_has_begun_leaves_the_race() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    a.die()
+    b_leg = leg(b)
+    await stage.pass_time(50)
+    assert stage.ends("t") == []
+    await b.end(b_leg)
+    await stage.settle()
+    assert stage.answer("t")["agent"] == "b"
+
+
+async def test_a_race_that_is_taken_back_stops_both() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    assert await cancel(stage, "t") == yes("t", "under_way")
+    await stage.pass_time(2)
+    assert stage.end("t").state is TaskState.CANCELLED
+    assert (a.held, b.held) == ([], [])
+    await stage.come_to_rest()
+    assert stage.answer("t")["status"] == "cancelled"
+
+
+async def test_the_deadline_holds_for_the_legs() -> None:
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    stage.publish("t", mode="race", deadline_ms=3000)
+    await stage.settle()
+    assert leg(a).dispatch.timeout_ms <= 3000
+    await stage.pass_time(4)
+    for agent in (a, b):
+        await agent.end(leg(agent), Reply(OutcomeClass.TIMEOUT))
+    await stage.come_to_rest()
+    assert stage.letter().reason is DeadLetterReason.EXPIRED
+
+
+async def test_published_twice_it_is_run_once_and_both_are_answered() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    stage.broker.declare_private("second")
+    stage.publish("t", mode="race", reply_to="second", correlation_id="again")
+    await stage.settle()
+    assert (len(a.held), len(b.held)) == (1, 1)
+    await a.end(leg(a))
+    await stage.settle()
+    assert stage.answer("t")["agent"] == "a"
+    assert [each.correlation_id for each in stage.broker.messages("second")] == ["again"]
+
+
+async def test_the_decision_says_who_ran() -> None:
+    stage = Stage()
+    await start(stage, "a", "b")
+    decided = [row.decision for row in stage.rows(Decided) if row.task_id == "t"]
+    assert [(one["mode"], one["legs"]) for one in decided] == [("race", ["a", "b"])]
+
+
+# -- crashes
+
+
+@pytest.mark.parametrize("spoken", [False, True])
+async def test_a_router_that_dies_in_the_middle_is_followed_by_one_that_goes_on(spoken: bool) -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    if spoken:
+        await a.speak(leg(a))
+        await stage.settle()
+    stage.kill(stage.r1)
+    await a.end(leg(a), Reply(result=b'"from a"'))
+    await stage.router("r1")
+    await stage.pass_time(10)
+
+    assert stage.answer("t")["result"] == "from a"
+    assert b.held == []
+    await stage.come_to_rest()
+    assert len(stage.ends("t")) == 1
+    assert (a.ran["t~0.1.a"], b.ran["t~0.1.b"]) == (1, 1)
+
+
+async def test_another_router_takes_over_a_race_whose_router_is_gone() -> None:
+    stage = Stage()
+    first, _ = await stage.two_routers()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    a.obeys = b.obeys = True
+    stage.publish("t", mode="race")
+    await stage.settle()
+    owner = stage.routers[0] if leg(a).dispatch.envelope.group_owner == "r1" else stage.routers[1]
+    assert first in stage.routers
+    stage.kill(owner)
+    await stage.pass_time(20)
+    await b.end(leg(b), Reply(result=b'"from b"'))
+    await stage.pass_time(30)
+
+    assert stage.answer("t")["result"] == "from b"
+    await stage.come_to_rest()
+    assert len(stage.ends("t")) == 1
+    assert len(stage.answers()) == 1
+
+
+@pytest.mark.parametrize("moment", range(1, 12))
+async def test_a_session_that_ends_at_any_moment_runs_nothing_twice(moment: int) -> None:
+    """The broker confirms, and the router's session ends before it has acknowledged what led to it."""
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    a.obeys = b.obeys = True
+    stage.publish("t", mode="race")
+    for at in range(12):
+        if at == moment:
+            stage.r1.bus.end_session()
+        await stage.settle(rounds=1)
+    for agent in (a, b):
+        for work in list(agent.held):
+            await agent.end(work, Reply())
+    await stage.pass_time(20)
+    await stage.come_to_rest()
+
+    assert stage.answer("t")["status"] == "succeeded"
+    assert len(stage.ends("t")) == 1
+    assert max(a.ran.values()) == 1
+    assert max(b.ran.values()) == 1
+
+
+async def test_the_store_may_be_away() -> None:
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    stage.store.away = True
+    stage.publish("t", mode="race")
+    await stage.settle()
+    await a.end(leg(a))
+    await b.end(leg(b))
+    await stage.pass_time(6)
+    assert stage.answer("t")["status"] == "succeeded"
+    stage.store.away = False
+    await stage.come_to_rest()
+    assert len(stage.ends("t")) == 1
