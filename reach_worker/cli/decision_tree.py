@@ -17,11 +17,21 @@ OPEN, CLOSED, QUIET = "green", "red", "dim"
 def add_decision(parent: Node, decision: Plain, lead: str) -> Node:
     """The decision under ``parent``; ``lead`` is what its line begins with."""
     node = parent.add(f"{lead}: {choice_words(decision)} · policy {decision['policy']}", "bold")
+    for line in _group_lines(decision):
+        node.add(line, "bold")
     for candidate in in_rank(decision):
         _add_candidate(node, candidate, chosen=candidate["agent"] == decision.get("agent"))
     if not decision["candidates"]:
         node.add("no candidates", QUIET)
     return node
+
+
+def _group_lines(decision: Plain) -> Iterator[str]:
+    """Who takes part in a race or fan-out."""
+    if decision.get("legs"):
+        yield f"{decision['mode']} of {', '.join(decision['legs'])}"
+    for agent, why in (decision.get("missing") or {}).items():
+        yield f"without {agent}: {why}"
 
 
 def choice_words(decision: Plain) -> str:

@@ -66,6 +66,7 @@ async def _explain(
             say(f"several tasks begin with {task!r}: {', '.join(ids)}")
             return TROUBLE
         histories = [history for each in ids if (history := await store.task(each)) is not None]
+        others = await store.flow(histories[0].task.flow_id) if flow is None and histories else []
         known = [seen.agent_id for seen in await store.manifests()] if other is not None else []
     if other is not None:
         _answer(histories, fold(other), known, as_json=as_json)
@@ -74,7 +75,7 @@ async def _explain(
         print_json(shown if flow is not None else shown[0])
     else:
         for history in histories:
-            print_tree(history_tree(history))
+            print_tree(history_tree(history, others))
     return OK
 
 

@@ -1,6 +1,6 @@
 """A task's whole history as a tree, in the order in which it happened."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Dispatched, Ended, OutcomeSeen, Standing
 from reach_worker.store.records import StoredTask, TaskHistory
 
+MOST_OTHERS: Final = 20
 _STYLES: Final = {
     TaskState.SUCCEEDED: "bold green",
     TaskState.DEAD_LETTER: "bold red",
@@ -19,8 +20,8 @@ _STYLES: Final = {
 }
 
 
-def history_tree(history: TaskHistory) -> Node:
-    """The tree."""
+def history_tree(history: TaskHistory, others: Sequence[StoredTask] = ()) -> Node:
+    """The tree. ``others``: tasks of the same flow, this one may be among them."""
     task = history.task
     root = Node(f"task {task.task_id}: {state_words(task)}", _STYLES.get(task.state, "bold"))
     root.add(f"{task.capability or 'no capability'} for {task.caller}, flow {task.flow_id}")
@@ -29,6 +30,7 @@ def history_tree(history: TaskHistory) -> Node:
         place.add(f"first seen {local(life.first_seen)}, taken by router {life.router}")
         _add_life(place, history, life)
     _add_callers(root, history)
+    _add_flow(root, [other for other in others if other.task_id != task.task_id])
     return root
 
 
@@ -38,6 +40,8 @@ def state_words(task: StoredTask) -> str:
     match task.state:
         case TaskState.DEAD_LETTER:
             return f"{state}, {task.reason.value if task.reason else 'no reason'}: {task.error}"
+        case TaskState.CANCELLED if task.error:
+            return f"{state}, {task.error}"
         case TaskState.UNMATCHED:
             return f"{state}, waits for a person: {task.parked_reason}"
         case _:
@@ -142,9 +146,26 @@ def _after(since_us: int, at_us: int) -> str:
 
 
 def _add_end(place: Node, end: Ended) -> None:
-    why = f", {end.reason.value}: {end.error}" if end.reason is not None else ""
+    why = (
+        f", {end.reason.value}: {end.error}"
+        if end.reason is not None
+        else f": {end.error}"
+        if end.error
+        else ""
+    )
     state = end.state.value.replace("_", " ")
     place.add(f"end at {local(end.at)}: {state}{why}", _STYLES.get(end.state, "bold"))
+
+
+def _add_flow(root: Node, others: Sequence[StoredTask]) -> None:
+    """What else belongs to it: the legs of a race or fan-out, what its agents asked of others."""
+    if not others:
+        return
+    node = root.add("in the same flow", "bold")
+    for other in others[:MOST_OTHERS]:
+        node.add(f"{other.task_id}: {state_words(other)}", _STYLES.get(other.state, ""))
+    if len(others) > MOST_OTHERS:
+        node.add(f"and {len(others) - MOST_OTHERS} more: reach explain --flow {others[0].flow_id}", QUIET)
 
 
 def _add_callers(root: Node, history: TaskHistory) -> None:

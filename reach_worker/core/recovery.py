@@ -116,7 +116,7 @@ def next_step(
 def not_again(step: Step, why: str) -> Step:
     """The same for a task that nobody wants any more: it is not tried again. What it has come to otherwise stands."""
     match step:
-        case TryAgain(envelope):
+        case TryAgain(envelope) | Cancelled(envelope):
             return Cancelled(envelope, why)
         case Bury(envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED | DeadLetterReason.EXPIRED):
             return Cancelled(envelope, why)

@@ -211,6 +211,37 @@ def test_why_not_answers_by_name(agent: str, words: str) -> None:
     assert answer.split(": ", 1)[1] == words
 
 
+def test_a_race_says_who_ran_and_what_became_of_its_legs() -> None:
+    decided = replace(DECIDED, decision={**DECISION, "mode": "race", "legs": ["a", "b"], "missing": {}})
+    legs = [
+        replace(LIFE, task_id="t~0.1.a", state=TaskState.CANCELLED, error="its caller took it back"),
+        replace(LIFE, task_id="t~0.1.b"),
+        LIFE,
+    ]
+    text = "\n".join(lines(history_tree(history(decisions=(decided,)), legs)))
+    assert "race of a, b" in text
+    assert "t~0.1.a: cancelled, its caller took it back" in text
+    assert "t~0.1.b: succeeded" in text
+
+
+def test_a_fan_out_says_who_is_missing() -> None:
+    decided = replace(
+        DECIDED, decision={**DECISION, "mode": "fanout", "legs": ["a"], "missing": {"b": "dead"}}
+    )
+    assert "without b: dead" in drawn(decisions=(decided,))
+
+
+def test_a_large_flow_is_not_told_whole() -> None:
+    others = [replace(LIFE, task_id=f"t{number}") for number in range(30)]
+    text = "\n".join(lines(history_tree(history(), others)))
+    assert "and 10 more: reach explain --flow flow-1" in text
+
+
+def test_what_an_attempt_has_cost_is_shown() -> None:
+    used = replace(OUTCOME, cost=0.125, tokens_in=10, tokens_out=7)
+    assert "cost 0.125; 10 tokens in, 7 out" in drawn(dispatches=(DISPATCH,), outcomes=(used,))
+
+
 def test_factors_bonus_and_exploration_are_shown() -> None:
     quick = {
         **candidate("quick", 0.5),

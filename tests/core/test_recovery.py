@@ -23,6 +23,7 @@ from reach_worker.core.recovery import (
     TryAgain,
     attempt_timeout_ms,
     next_step,
+    not_again,
 )
 from reach_worker.core.success import WINDOW, Track
 
@@ -337,3 +338,21 @@ def test_the_times_unless_they_are_set() -> None:
     assert (TIMEOUTS.factor, TIMEOUTS.min_successes) == (1.5, 50)
     assert (TIMEOUTS.pickup_s, TIMEOUTS.backstop_s) == (60.0, 10.0)
     assert (memory.window_s, memory.long_task_s, memory.long_window_s) == (60.0, 60.0, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "cancelled"),
+    [
+        (TryAgain(TASK, 1.0), True),
+        (Bury(TASK, DeadLetterReason.ATTEMPTS_EXHAUSTED, "x"), True),
+        (Bury(TASK, DeadLetterReason.EXPIRED, "x"), True),
+        (Cancelled(TASK, "by its agent"), True),
+        (Bury(TASK, DeadLetterReason.OUTCOME_UNKNOWN, "x"), False),
+        (Bury(TASK, DeadLetterReason.BAD_REQUEST, "x"), False),
+        (Done(), False),
+    ],
+)
+def test_what_nobody_wants_is_not_tried_again_and_what_it_has_come_to_stands(
+    step: Step, cancelled: bool
+) -> None:
+    assert not_again(step, "because") == (Cancelled(TASK, "because") if cancelled else step)

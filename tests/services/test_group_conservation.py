@@ -123,7 +123,7 @@ def lost(stage: Stage, tasks: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("routers", [1, 2])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(EVENTS, max_size=12),
     st.lists(st.sampled_from(sorted(TASKS)), min_size=1, max_size=3, unique=True),

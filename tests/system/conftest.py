@@ -16,6 +16,7 @@ from tests.bus.wire import shared_broker
 from tests.system.crew import MEMBERS
 from tests.system.processes import Processes, environment
 from tests.system.small_agents import AGENTS
+from tests.system.talkers import TALKERS
 
 ROUTERS = ("router-1", "router-2", "router-3")
 
@@ -50,7 +51,7 @@ def fresh_prefix(broker_url: str) -> Iterator[str]:
 
 def delete_all(broker_url: str, prefix: str) -> None:
     """Delete what these tests may have made under a prefix. What does not exist is fine."""
-    manifests = [agent.manifest for agent in (*AGENTS, *MEMBERS)]
+    manifests = [agent.manifest for agent in (*AGENTS, *MEMBERS, *TALKERS)]
     made = topology.complete(
         Names(prefix),
         router_ids=ROUTERS,
