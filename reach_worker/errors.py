@@ -92,5 +92,9 @@ class StoreNewer(OutsideWorld):
     """The store was written by a newer version of this package."""
 
 
+class StartupFailed(OutsideWorld):
+    """What an agent opens before its first task did not open: its lifespan or a start-up hook raised."""
+
+
 class OurBug(ReachError):  # noqa: N818 - named for whose fault it is
     """A promise of this package was broken."""

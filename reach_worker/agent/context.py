@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reach_worker.agent.cancel_signal import CancelSignal
 from reach_worker.agent.voice import Spent, Voice
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.task import Task
@@ -45,7 +45,7 @@ class Context:
     timeout_s: float
     log: FlowLogger
     dispatch_id: str = ""
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    cancelled: CancelSignal = field(default_factory=CancelSignal)
     resources: Any = None
     spent: Spent = field(default_factory=Spent)
     _voice: Voice | None = None
@@ -56,6 +56,10 @@ class Context:
     def seconds_left(self) -> float:
         """Seconds until this attempt's time is up; 0 if it is."""
         return max(0.0, self._ends_at - self._monotonic())
+
+    async def wait_cancelled(self) -> None:
+        """Wait until the attempt should stop, in an async handler. A plain one has ``cancelled.wait()``."""
+        await self.cancelled.wait_async()
 
     def stream(self, chunk: Any) -> Awaitable[None]:
         """Send one chunk, any JSON value, to the caller if he asked for it; waits while too many are unsent.

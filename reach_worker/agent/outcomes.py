@@ -42,3 +42,13 @@ class Cancelled(AgentOutcome):
     """I stopped because I was told to."""
 
     kind = OutcomeClass.CANCELLED
+
+
+class BadResult(AgentOutcome):
+    """What the handler returned is not what its capability declares. Raised for it; it is one way to have ``failed``."""
+
+
+class InsteadOfResult:
+    """The base of what a handler may return in place of a result. No output schema speaks of it, or is asked about it."""
+
+    __slots__ = ()

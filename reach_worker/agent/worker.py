@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.announcer import Announcer
@@ -68,6 +68,8 @@ class Worker:
         self.manifest = agent.manifest
         self.stop_asked = asyncio.Event()
         self._handlers = agent.handlers
+        self._life = agent.life
+        self._resources: Any = None
         self._instance_id = instance_id
         self._names = names
         self._policy = policy
@@ -88,9 +90,15 @@ class Worker:
     # -- life
 
     async def run(self, up: Callable[[], None] = lambda: None) -> None:
-        """Heartbeat, manifest, consume; until asked to stop, then drain. ``up`` is called once it consumes."""
-        with Watchdog(self._clock).watching():
-            await self._live(up)
+        """Heartbeat, manifest, consume; until asked to stop, then drain. ``up`` is called once it consumes.
+
+        All that within the agent's lifespan. Raises :class:`StartupFailed` if that does not begin.
+        """
+        async with self._life.lived(self.stop_asked) as alive:
+            if alive is not None:
+                self._resources = alive.resources
+                with Watchdog(self._clock).watching():
+                    await self._live(up)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _live(self, up: Callable[[], None]) -> None:
@@ -254,7 +262,9 @@ class Worker:
                 return
             began = self._clock.monotonic()
             run.voice = Voice(run.dispatch, run.task, self._names, self._speech, self._policy.streaming)
-            run.context = context_of(run.dispatch, run.task, self._clock.monotonic, run.voice)
+            run.context = context_of(
+                run.dispatch, run.task, self._clock.monotonic, run.voice, self._resources
+            )
             ending = await run_handler(
                 self._handlers[run.dispatch.envelope.capability],
                 run.task,

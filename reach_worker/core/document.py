@@ -98,6 +98,12 @@ def problems(error: ValidationError, model_type: type[BaseModel], document: Docu
     return tuple(sorted(found, key=lambda problem: (problem.line or 0, problem.column or 0)))
 
 
+def faults(error: ValidationError, data: object) -> list[tuple[str, str]]:
+    """Pydantic's findings in data of somebody else's type: JSON pointer and plain words of each."""
+    items = error.errors(include_url=False)
+    return list(dict.fromkeys((json_pointer(_parts(item, data)), in_words(item)) for item in items))
+
+
 def _is_echo(item: ErrorDetails) -> bool:
     """Pydantic calls a list too short whose items it refused; the items' own errors say it all."""
     return item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"]

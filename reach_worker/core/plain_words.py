@@ -26,6 +26,7 @@ _WANTED: Final[Mapping[str, str]] = {
 _BROKEN: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
     "missing": lambda _: "is required",
     "extra_forbidden": lambda _: "unknown field",
+    "unexpected_keyword_argument": lambda _: "unknown field",
     "finite_number": lambda _: "must be a finite number",
     "greater_than": lambda ctx: f"must be greater than {ctx['gt']:g}",
     "greater_than_equal": lambda ctx: f"must be at least {ctx['ge']:g}",
@@ -53,7 +54,7 @@ def in_words(item: ErrorDetails) -> str:
     if kind in _WANTED:
         return f"{_WANTED[kind]}, not {kind_of(value)}"
     if kind not in _BROKEN:
-        return item["msg"][:1].lower() + item["msg"][1:]
+        return _as_an_end(item["msg"])
     text = _BROKEN[kind](item.get("ctx", {}))
     return f"{text}, not {_short(value)}" if kind in _SHOWN else text
 
@@ -73,6 +74,13 @@ def kind_of(value: object) -> str:
             return "a list"
         case _:
             return "a mapping"
+
+
+def _as_an_end(sentence: str) -> str:
+    for beginning in ("Input should ", "Value should "):
+        if sentence.startswith(beginning):
+            return f"must {sentence.removeprefix(beginning)}"
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _at_least(count: int, noun: str) -> str:
