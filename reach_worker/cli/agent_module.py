@@ -14,14 +14,20 @@ from reach_worker.errors import BadInput, Problem
 log = logging.getLogger(__name__)
 
 
-def agent_at(place: str) -> Agent:
-    """Import the module from the current folder, and take the agent in it. Raises ``BadInput``."""
+def agent_at(place: str, manifest: Path | None = None) -> Agent:
+    """Import the module from the current folder, and take the agent in it. Raises ``BadInput``.
+
+    ``manifest``: a file that goes over what the agent declares.
+    """
     module_name, _, name = place.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         hint = "write it as an import does: my_package.agents:log_analyzer"
         raise BadInput(Problem(f"{module_name!r} is no name of a module", hint=hint))
     module = _imported(module_name)
-    return _agent(_named(module, name) if name else _only_one(module), place)
+    agent = _agent(_named(module, name) if name else _only_one(module), place)
+    if manifest is not None:
+        agent.override(manifest)
+    return agent
 
 
 def _imported(name: str) -> ModuleType:

@@ -10,6 +10,12 @@ import orjson
 
 from reach_worker.cli.human_times import seconds_in
 
+manifest_option: Final = click.option(
+    "--manifest",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A manifest that goes over what the code declares; what it does not say stays.",
+)
 _POINTER: Final = re.compile(r"(?:/(?:[^~/]|~[01])*)+")
 
 

@@ -37,6 +37,7 @@ COMMANDS: Final = (
     Entry("Run", "router", "run:router", "Run a router."),
     Entry("Run", "agent", "run:agent", "Run a worker of an agent."),
     Entry("Run", "demo", "run:demo", "Show a router and its agents at work."),
+    Entry("Run", "manifest", "manifest:manifest", "Print what an agent's code declares, as YAML."),
     Entry("Publish", "publish", "publish:publish", "Publish a task, or many from a file."),
     Entry("Look", "explain", "explain:explain", "Show why a task went where it went."),
     Entry("Look", "agents", "agents:agents", "Show who is there, and how well it does."),

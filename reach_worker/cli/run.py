@@ -1,11 +1,13 @@
 """Commands that run something: a router, an agent's worker, the demo."""
 
 import logging
+from pathlib import Path
 
 import click
 
 from reach_worker.cli.command import ReachCommand
 from reach_worker.cli.invocation import Invocation, pass_invocation
+from reach_worker.cli.parameters import manifest_option
 
 
 @click.command(
@@ -35,24 +37,58 @@ def router(invocation: Invocation) -> int:
 
 @click.command(
     cls=ReachCommand,
-    examples=["reach agent my_agents:log_analyzer", "reach agent my_package.agents:Analyzer"],
+    examples=[
+        "reach agent my_agents:log_analyzer",
+        "reach agent my_package.agents:Analyzer --manifest staging/analyzer.yaml",
+        "reach agent my_agents:log_analyzer --reload",
+    ],
 )
 @click.argument("place", metavar="MODULE:NAME")
+@manifest_option
+@click.option("--reload", is_flag=True, help="For development: start it again when its source files change.")
+@click.option(
+    "--reload-dir",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Watch this folder, and not the module's own. May be given more than once.",
+)
+@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 @pass_invocation
-def agent(invocation: Invocation, place: str) -> int:
+def agent(
+    invocation: Invocation,
+    place: str,
+    manifest: Path | None,
+    folders: tuple[Path, ...],
+    *,
+    reload: bool,
+    with_parent: bool,
+) -> int:
     """Run a worker of an agent.
 
     MODULE is imported as Python would from this folder; NAME in it is an Agent, or a subclass of Agent.
     It may be left out where the module holds only one.
 
     The same command run again, here or on another machine, is another instance of the agent.
+
+    With --reload the worker is drained and started again whenever a source file in the module's folder changes. A
+    mistake in it is shown, and the next change waited for.
     """
+    if reload or folders:
+        from reach_worker.cli.reloading import serve_reloading  # noqa: PLC0415 - only here
+
+        invocation.log_to_stderr(logging.INFO)
+        return serve_reloading(invocation, place, manifest, folders)
     from reach_worker import wiring  # noqa: PLC0415 - the demo has no use for it
     from reach_worker.cli.agent_module import agent_at  # noqa: PLC0415
+    from reach_worker.demo.guest import while_wanted  # noqa: PLC0415
 
     settings = invocation.settings
     invocation.log_to_stderr(logging.INFO)
-    found = agent_at(place)
+    found = agent_at(place, manifest)
+    if with_parent:
+        return wiring.run(lambda: while_wanted(lambda: wiring.run_worker(settings, found)))
     return wiring.run(lambda: wiring.run_worker(settings, found))
 
 

@@ -19,11 +19,11 @@ MAX_DEPTH: Final = 64
 MAX_SIZE: Final = 4_000_000
 """Characters of a document with its aliases written out; each value counts eight beside its text."""
 
-_TAG: Final = "tag:yaml.org,2002:"
+TAG: Final = "tag:yaml.org,2002:"
 _LONGEST_NUMBER: Final = 100
 _FINITE: Final = r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _FLOAT: Final = rf"(?:{_FINITE}|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
-_SCALARS: Final = {
+SCALARS: Final = {
     "null": (r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
     "bool": (r"(?:true|True|TRUE|false|False|FALSE)\Z", list("tTfF")),
     "int": (r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", list("-+0123456789")),
@@ -46,8 +46,8 @@ class _Composer(yaml.SafeLoader):
         return node
 
 
-for _name, (_pattern, _first) in _SCALARS.items():
-    _Composer.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
+for _name, (_pattern, _first) in SCALARS.items():
+    _Composer.add_implicit_resolver(TAG + _name, re.compile(_pattern), _first)
 
 
 def parse(text: str, *, file: str | None = None) -> Document:
@@ -108,13 +108,13 @@ class _Reading:
         if len(parts) > MAX_DEPTH or self.size > MAX_SIZE:
             message = "is too large or endless once its aliases are written out"
             raise BadInput(_problem(message, node.start_mark, self.file))
-        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+        if isinstance(node, yaml.MappingNode) and node.tag == TAG + "map":
             return self.mapping(node, parts)
-        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+        if isinstance(node, yaml.SequenceNode) and node.tag == TAG + "seq":
             return [self.value(item, (*parts, str(index))) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, pointer)
-        return self.note(f"the tag {node.tag.replace(_TAG, '!!')} is not read here", node, pointer)
+        return self.note(f"the tag {node.tag.replace(TAG, '!!')} is not read here", node, pointer)
 
     def mapping(self, node: yaml.MappingNode, parts: tuple[str, ...]) -> dict[str, object]:
         """A mapping's data. A key that comes twice is a problem that names both lines."""
@@ -136,14 +136,14 @@ class _Reading:
 
     def scalar(self, node: yaml.ScalarNode, pointer: str) -> object:
         """A scalar's data by its tag: the one that was written, or the one its looks gave it."""
-        kind, text = node.tag.removeprefix(_TAG), node.value
+        kind, text = node.tag.removeprefix(TAG), node.value
         if kind == "str":
             return self.text(node, pointer)
-        if kind not in _SCALARS:
-            return self.note(f"the tag {node.tag.replace(_TAG, '!!')} is not read here", node, pointer)
+        if kind not in SCALARS:
+            return self.note(f"the tag {node.tag.replace(TAG, '!!')} is not read here", node, pointer)
         if node.style is None:
             self.bare[pointer] = text
-        if not re.match(_SCALARS[kind][0], text):
+        if not re.match(SCALARS[kind][0], text):
             return self.note(f"{text[:60]!r} cannot be read as {kind}", node, pointer)
         if kind in ("int", "float"):
             return self.number(kind, node, pointer)

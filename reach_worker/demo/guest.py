@@ -25,13 +25,14 @@ def serve_while_wanted(config: Path, serve: Callable[[Settings], Awaitable[int]]
     logging.getLogger("aiormq").setLevel(logging.WARNING)
     settings = load_settings(config, os.environ)
     try:
-        return wiring.run(lambda: _while_wanted(lambda: serve(settings)))
+        return wiring.run(lambda: while_wanted(lambda: serve(settings)))
     except ReachError as error:
         log.critical("%s", error)
         return 1
 
 
-async def _while_wanted(serve: Callable[[], Awaitable[int]]) -> int:
+async def while_wanted(serve: Callable[[], Awaitable[int]]) -> int:
+    """Serve until standard input ends, and drain then as on a signal; the exit status."""
     loop = asyncio.get_running_loop()
     wanted = sys.stdin.fileno()
 

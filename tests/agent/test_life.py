@@ -124,11 +124,11 @@ async def test_a_start_up_that_fails_ends_the_worker_before_it_says_that_it_is_t
     assert seen == [*BEFORE, *AFTER]
 
 
-def leaves() -> None:
+def leaves() -> int:
     raise SystemExit(3)
 
 
-async def fails_at_once() -> AsyncIterator[None]:
+async def fails_at_once() -> AsyncIterator[int]:
     yield leaves()
 
 

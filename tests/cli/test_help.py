@@ -15,6 +15,7 @@ from tests.tooling.observing import ROOT
 EVERY_COMMAND = {
     "router",
     "agent",
+    "manifest",
     "demo",
     "publish",
     "explain",
@@ -48,7 +49,7 @@ EVERY_COMMAND = {
     "unmatched assign",
 }
 PRINT_NO_DATA = {"router", "agent", "feedback", "unmatched assign"}
-PRINT_NOTHING_ELSE = {"topology export", "dlq export"}
+PRINT_NOTHING_ELSE = {"manifest", "topology export", "dlq export"}
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
