@@ -20,8 +20,10 @@ from reach_worker.agent.cancel_signal import CancelSignal
 from reach_worker.agent.context import FlowLogger
 from reach_worker.agent.handler import Handler, handler_of
 from reach_worker.agent.outcomes import AgentOutcome, BadResult, InsteadOfResult
-from reach_worker.core.manifest import Capability, payload_problem
+from reach_worker.core.manifest import Capability, manifest_from, payload_problem
 from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.tags import TagTable
+from reach_worker.core.yaml_text import parse
 from reach_worker.errors import BadInput
 from tests.agent.bench import CAPABILITY, Bench, echo
 
@@ -98,10 +100,10 @@ async def called(handler: Handler, payload: Mapping[str, Any]) -> Any:
 
 
 def declared(function: Callable[..., Any], **declaration: Any) -> Capability:
-    """What the manifest says of a function's capability."""
+    """What a router reads of a function's capability, in the manifest that its agent sends."""
     agent = echo()
     agent.capability(CAPABILITY, **declaration)(function)
-    (found,) = agent.manifest.capabilities
+    (found,) = manifest_from(parse(agent.manifest.declaration), tags=TagTable({})).capabilities
     return found
 
 

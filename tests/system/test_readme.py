@@ -73,6 +73,9 @@ def test_tour(processes: Processes, prefix: str, tmp_path: Path) -> None:
     for shown in commands[2:]:
         if shown.command.startswith("kill "):
             continue
+        if shown.command.endswith(" &"):
+            processes.start(*shown.command.split()[1:-1]).wait_for(r"agent \S+ instance \S+ is up")
+            continue
         result = subprocess.run(  # a command as a person types it
             ["bash", "-c", shown.command.replace("reach ", f"{sys.executable} -m reach_worker ", 1)],
             cwd=tmp_path,
