@@ -77,7 +77,7 @@ async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
 def _in_thread(handler: Handler, task: Task, context: Context, threads: Executor) -> "asyncio.Future[Any]":
     def call() -> Any:
         result = handler.call(task.payload, context)
-        return drained(result, context) if is_generator(result) else result
+        return handler.checked(drained(result, context)) if is_generator(result) else result
 
     return asyncio.get_running_loop().run_in_executor(threads, call)
 
@@ -87,7 +87,7 @@ async def invoke(handler: Handler, task: Task, context: Context, thread: "asynci
     try:
         result = handler.call(task.payload, context) if thread is None else await asyncio.shield(thread)
         if isinstance(result, AsyncGenerator):
-            return await streamed(result, context)
+            return handler.checked(await streamed(result, context))
         return await result if asyncio.iscoroutine(result) else result
     except (SystemExit, KeyboardInterrupt) as error:
         raise _Exited(type(error).__name__) from error

@@ -79,13 +79,21 @@ def _place(frame: FrameType | None) -> str:
     """The line of the handler that is being run, and what that line is in."""
     if frame is None:
         return "an unknown place"
-    innermost = handlers = frame
-    caller = frame.f_back
-    while caller is not None and caller.f_code is not invoke.__code__:
-        handlers, caller = caller, caller.f_back
-    if caller is None or handlers is innermost:
+    innermost = caller = frame
+    handlers = None
+    while caller.f_code is not invoke.__code__:
+        handlers = handlers if _is_ours(caller) else caller
+        if caller.f_back is None:
+            return _line(innermost)
+        caller = caller.f_back
+    if handlers is None or handlers is innermost:
         return _line(innermost)
     return f"{_line(handlers)} ({_line(innermost)})"
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """It stands between us and the handler, or the handler has called it."""
+    return str(frame.f_globals.get("__name__")).startswith(f"{__package__}.")
 
 
 def _line(frame: FrameType) -> str:

@@ -4,7 +4,7 @@ import datetime as dt
 import functools
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -393,6 +393,44 @@ def test_generators_stream_and_what_they_yield_is_no_result(function: Any, is_as
     assert inspect.isasyncgen(handler.call(TEXT, context())) is is_async
     with pytest.raises(BadRequest):
         handler.call({}, context())
+
+
+def chunks_and_a_result(payload: ShoutIn) -> Generator[str, None, ShoutOut]:
+    yield "one"
+    return ShoutOut.model_construct(text=payload.text, length=-1 if payload.times > 1 else 1)
+
+
+async def chunks_that_are_the_result(payload: ShoutIn) -> AsyncIterator[str]:
+    yield payload.text
+    yield "!" * payload.times
+
+
+@pytest.mark.parametrize(
+    ("function", "schema", "body", "words"),
+    [
+        (chunks_and_a_result, {}, b'{"text":"ab","size":1}', "/size: -1 is less than the minimum of 0"),
+        (
+            chunks_that_are_the_result,
+            {"output_schema": {"maxLength": 3}},
+            b'"ab!"',
+            "is longer than 3 characters",
+        ),
+    ],
+)
+async def test_the_result_of_a_generator_is_checked_too(
+    function: Any, schema: Any, body: bytes, words: str
+) -> None:
+    agent = echo()
+    agent.capability(CAPABILITY, **schema)(function)
+    bench = Bench(agent)
+    async with bench.running():
+        bench.dispatch("t1", payload=TEXT)
+        outcome, delivery = await bench.told()
+        bench.dispatch("t2", payload=TEXT | {"times": 2})
+        failed = await bench.outcome()
+    assert (outcome.outcome, delivery.body) == (OutcomeClass.SUCCEEDED, body)
+    assert failed.outcome is OutcomeClass.FAILED
+    assert words in failed.message
 
 
 @pytest.mark.parametrize("function", [whole, by_fields, Shouter(), functools.partial(by_fields, limit=2)])
