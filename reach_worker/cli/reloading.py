@@ -27,7 +27,8 @@ def serve_reloading(
     Raises:
         BadInput: the library that watches files is not there.
     """
-    command = [sys.executable, "-m", "reach_worker"]
+    # Without bytecode files: two edits within a second and of one length would leave an old one in use.
+    command = [sys.executable, "-B", "-m", "reach_worker"]
     command += [] if invocation.config is None else ["--config", str(invocation.config)]
     command += ["--verbose"] if invocation.verbose else []
     command += ["agent", place, "--with-parent"]
