@@ -127,8 +127,10 @@ def _instead(hint: Any) -> bool:
 def _hints(function: Function) -> dict[str, Any]:
     inner = innermost(function)
     source = inner if inspect.isroutine(inner) or not callable(inner) else type(inner).__call__
+    # Linters like to move the import of a mere hint under TYPE_CHECKING; this one is known anyway.
+    known = {Context.__name__: Context, **getattr(inspect.unwrap(source), "__globals__", {})}
     try:
-        return get_type_hints(source, include_extras=True)
+        return get_type_hints(source, globalns=known, include_extras=True)
     except NameError as error:
         hint = "import it where Python runs, not only under TYPE_CHECKING, and define it outside of functions"
         message = f"handler {name_of(function)!r}: its type hint {error.name!r} means nothing when it runs"

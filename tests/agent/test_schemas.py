@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from typing_extensions import TypedDict
 
-from reach_worker import Agent, BadRequest, Context
+from reach_worker import Agent, BadRequest, Context, capability
 from reach_worker.agent.cancel_signal import CancelSignal
 from reach_worker.agent.context import FlowLogger
 from reach_worker.agent.handler import Handler, handler_of
@@ -248,6 +248,27 @@ async def test_a_payload_is_read_as_json(value: str) -> None:
         "date",
         "UUID",
     )
+
+
+class Typed(Agent):
+    @capability("text.up")
+    def up(self, payload: ShoutIn) -> ShoutOut:
+        """In capitals."""
+        return ShoutOut(text=f"{self.id}: {payload.text.upper()}")
+
+    @capability("text.add")
+    async def add(self, left: str, right: str = "!", *, ctx: Context) -> str:
+        return f"{left}{right}{ctx.attempt}"
+
+
+async def test_methods_are_read_as_functions_are() -> None:
+    agent = Typed("typed")
+
+    assert await called(agent.handlers["text.up"], TEXT) == {"text": "typed: AB", "size": 0}
+    assert await called(agent.handlers["text.add"], {"left": "a"}) == "a!1"
+    found = {each.id: each for each in agent.manifest.capabilities}
+    assert found["text.up"].description == "In capitals."
+    assert found["text.add"].input_schema["required"] == ["left"]
 
 
 # ---- What it may give back

@@ -65,6 +65,20 @@ def test_every_agent_of_the_demo_loads_back_equal(agent: Agent) -> None:
     assert (read, read.hash) == (agent.manifest, agent.manifest.hash)
 
 
+def test_hints_that_are_text_and_a_context_that_only_type_checkers_import(place: str, folder: Path) -> None:
+    lazy = CODE.replace(
+        "from reach_worker import Agent, Context",
+        "from typing import TYPE_CHECKING\nfrom reach_worker import Agent\n"
+        "if TYPE_CHECKING:\n    from reach_worker import Context",
+    )
+    (folder / "db_agents.py").write_text(f"from __future__ import annotations\n{lazy}")
+
+    agent = agent_at(place)
+
+    assert agent.handlers["db.query"].signature.context == "ctx"
+    assert agent.handlers["db.size"].output_schema == {"type": "integer"}
+
+
 def test_reach_check_takes_it(call: Call, place: str, folder: Path) -> None:
     (folder / "config" / "agents").mkdir(parents=True)
     done = call("manifest", place, "--out", "config/agents/my-db.yaml")
