@@ -3,12 +3,14 @@
 from reach_worker.agent.agent import Agent, capability
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import BadRequest, Cancelled, RateLimited, Rejected, Unavailable
+from reach_worker.core.handoff import Handoff
 
 __all__ = [
     "Agent",
     "BadRequest",
     "Cancelled",
     "Context",
+    "Handoff",
     "RateLimited",
     "Rejected",
     "Unavailable",

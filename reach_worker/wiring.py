@@ -88,6 +88,7 @@ def router_policies(settings: Settings) -> RouterPolicies:
         timeouts=settings.timeouts,
         idempotency=settings.idempotency,
         routing=settings.routing,
+        handoff=settings.handoff,
         hold_s=min(HOLD_S, settings.broker.consumer_timeout_s / 2),
         grace_s=settings.router.grace_s,
         ghost_s=GHOST_BEATS * settings.broker.heartbeat_s,
@@ -103,6 +104,7 @@ def worker_policy(settings: Settings) -> WorkerPolicy:
         slots=settings.slots,
         consumer_timeout_s=settings.broker.consumer_timeout_s,
         streaming=settings.streaming,
+        calls=settings.calls,
     )
 
 

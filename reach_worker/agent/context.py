@@ -9,6 +9,7 @@ from typing import Any
 from reach_worker.agent.cancel_signal import CancelSignal
 from reach_worker.agent.voice import Spent, Voice
 from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.handed import Handed
 from reach_worker.core.task import Task
 
 
@@ -30,6 +31,7 @@ class Context:
     ``cancelled`` is set when the attempt should stop (time is up, the caller took it back, the worker stops);
     a plain function that runs long looks at it now and then. ``attempt`` counts from 1; ``dispatch_id`` names this
     sending of the task, and is the same if the broker delivers it again. ``resources``: what the agent's lifespan gave.
+    ``handed``: who handed the task on, why and with what context, if it was; ``chain``: who had it before, oldest first.
 
     :meth:`stream` and :meth:`progress` are awaited in an async handler, and simply called in a plain one, where they
     return when the chunk is taken.
@@ -48,6 +50,8 @@ class Context:
     cancelled: CancelSignal = field(default_factory=CancelSignal)
     resources: Any = None
     spent: Spent = field(default_factory=Spent)
+    handed: Handed | None = None
+    chain: tuple[str, ...] = ()
     _voice: Voice | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     _monotonic: Callable[[], float] = lambda: 0.0
@@ -135,6 +139,8 @@ def context_of(
         log=log,
         dispatch_id=dispatch.dispatch_id,
         resources=resources,
+        handed=task.handoff,
+        chain=envelope.chain(),
         _voice=voice,
         _loop=_running_loop(),
         _monotonic=monotonic,

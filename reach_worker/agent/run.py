@@ -14,6 +14,7 @@ from reach_worker.agent.context import Context
 from reach_worker.agent.generators import drained, is_generator, streamed
 from reach_worker.agent.outcomes import AgentOutcome
 from reach_worker.agent.plain_json import plain
+from reach_worker.core.handoff import Handoff, said
 from reach_worker.core.outcome import OutcomeClass, cut
 from reach_worker.core.task import Task
 
@@ -115,6 +116,8 @@ def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
 
 
 def _result(value: object, max_bytes: int) -> Ending:
+    if isinstance(value, Handoff):
+        return _handed_on(value, max_bytes)
     try:
         result = orjson.dumps(value, default=plain)
     except TypeError as error:
@@ -124,6 +127,16 @@ def _result(value: object, max_bytes: int) -> Ending:
             OutcomeClass.FAILED, f"the handler's result has {len(result)} bytes, the limit is {max_bytes}"
         )
     return Ending(OutcomeClass.SUCCEEDED, result=result)
+
+
+def _handed_on(handoff: Handoff, max_bytes: int) -> Ending:
+    try:
+        text = said(handoff, plain)
+    except (TypeError, ValueError) as error:
+        return Ending(OutcomeClass.FAILED, f"the handoff cannot be written as JSON: {error}")
+    if len(text) > max_bytes:
+        return Ending(OutcomeClass.FAILED, f"the handoff has {len(text)} bytes, the limit is {max_bytes}")
+    return Ending(OutcomeClass.HANDOFF, handoff.reason, result=text)
 
 
 def _words(error: BaseException) -> str:

@@ -22,7 +22,9 @@ from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
 from reach_worker.agent.voice import Speech, Voice
 from reach_worker.agent.watchdog import Watchdog
+from reach_worker.core import handoff
 from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key, go_key
+from reach_worker.core.call_limits import CallPolicy
 from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery, Message
@@ -51,6 +53,7 @@ class WorkerPolicy:
     slots: SlotPolicy = field(default_factory=SlotPolicy)
     consumer_timeout_s: float = 1800.0
     streaming: StreamPolicy = field(default_factory=StreamPolicy)
+    calls: CallPolicy = field(default_factory=CallPolicy)
 
 
 class Worker:
@@ -297,11 +300,14 @@ class Worker:
         """Queue the outcome of a run, once."""
         dispatch = run.dispatch
         outcome = run.outcome(ending, seconds, instance_id=self._instance_id)
+        headers = outcome_headers(replace(dispatch, envelope=run.envelope()).headers(), outcome)
         body = ending.result if ending.kind is OutcomeClass.SUCCEEDED else run.delivery.body
+        if ending.kind is OutcomeClass.HANDOFF:
+            body = handoff.outcome_body(headers, ending.result, body)
         message = Message(
             self._names.outcomes(dispatch.owner),
             body,
-            outcome_headers(replace(dispatch, envelope=run.envelope()).headers(), outcome),
+            headers,
             correlation_id=dispatch.dispatch_id,
         )
         self._outbox.put(Finished(dispatch.dispatch_id, message, run.delivery))

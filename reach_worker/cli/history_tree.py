@@ -28,6 +28,8 @@ def history_tree(history: TaskHistory, others: Sequence[StoredTask] = ()) -> Nod
     for life in history.lives:
         place = root if len(history.lives) == 1 else root.add(_life_words(life), "bold")
         place.add(f"first seen {local(life.first_seen)}, taken by router {life.router}")
+        if chain := _chain(history, life.life):
+            place.add(f"handed on: {' → '.join(chain)}")
         _add_life(place, history, life)
     _add_callers(root, history)
     _add_flow(root, [other for other in others if other.task_id != task.task_id])
@@ -51,6 +53,20 @@ def state_words(task: StoredTask) -> str:
 def _life_words(life: StoredTask) -> str:
     began = "first life" if life.life == 0 else f"life {life.life + 1}, begun by replay or publishing again"
     return f"{began}: {state_words(life)}"
+
+
+def _chain(history: TaskHistory, life: int) -> list[str]:
+    """The agents that had it one after the other in this life; nothing where it was not handed on."""
+    handed = {
+        outcome.dispatch_id
+        for outcome in history.outcomes
+        if outcome.outcome is OutcomeClass.HANDOFF and outcome.standing is Standing.CURRENT
+    }
+    sent = [dispatch for dispatch in history.dispatches if dispatch.life == life]
+    chain = [dispatch.agent_id for dispatch in sent if dispatch.dispatch_id in handed]
+    if chain and sent[-1].dispatch_id not in handed:
+        chain.append(sent[-1].agent_id)
+    return chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +152,7 @@ def _label(outcome: OutcomeSeen, history: TaskHistory) -> str:
 def _style(outcome: OutcomeSeen) -> str:
     if outcome.standing is not Standing.CURRENT:
         return "yellow"
-    if outcome.outcome is OutcomeClass.SUCCEEDED:
+    if outcome.outcome in (OutcomeClass.SUCCEEDED, OutcomeClass.HANDOFF):
         return OPEN
     return "" if outcome.outcome in (OutcomeClass.RELEASED, OutcomeClass.CANCELLED) else CLOSED
 

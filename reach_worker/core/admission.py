@@ -4,14 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from reach_worker.core.envelope import ANONYMOUS, BadHeaders, Envelope, envelope_from, passed_on
+from reach_worker.core.envelope import ANONYMOUS, FLOW, BadHeaders, Envelope, envelope_from, passed_on, text
 from reach_worker.core.gates import Ask
+from reach_worker.core.handoff import HandoffPolicy, too_far
 from reach_worker.core.message import Delivery
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
 from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import TagTable, fold
 from reach_worker.core.task import LONGEST_DEADLINE_MS, LONGEST_ID, Refusal, Task, decode_task, usable_id
+from reach_worker.core.visits import been_at, leg_name
+
+CALL: Final = "x-reach-call"
+"""Marks a task that an agent calls for, on its way to the routers: it is new, and may come twice, as if published."""
 
 _SECOND_US: Final = 1_000_000
 
@@ -69,10 +74,17 @@ def admit_public(
         deadline=_deadline(task, delivery, now_us),
     )
     envelope = replace(envelope, flow_id=task.flow_id or envelope.task_id)
+    if task.handoff is not None:
+        return _refused(envelope, HANDED_BY_NOBODY, delivery)
     if task.side_effects and not has_own_id(task, delivery):
         return _refused(envelope, NEEDS_ID, delivery)
     return Admitted(envelope, task, delivery.body)
 
+
+HANDED_BY_NOBODY: Final = Refusal(
+    DeadLetterReason.INVALID,
+    "field 'handoff' is written by routers, where an agent hands a task on; your own fields go into metadata",
+)
 
 NEEDS_ID: Final = Refusal(
     DeadLetterReason.INVALID,
@@ -103,6 +115,8 @@ def admit_internal(
         task_id = _message_id(delivery) or new_id()
         blank = Envelope(task_id, task_id, "", delivery.user_id or ANONYMOUS, now_us)
         return Refused(blank, DeadLetterReason.INVALID, envelope.error, delivery.body)
+    if envelope.from_agent is not None and text(delivery.headers, FLOW) is None:
+        return _refused(envelope, NO_FLOW, delivery)
     task = decode_task(delivery.body, max_bytes=max_bytes)
     if isinstance(task, Refusal):
         return _refused(envelope, task, delivery)
@@ -110,6 +124,33 @@ def admit_internal(
     return Admitted(
         replace(envelope, capability=_capability(task), side_effects=side_effects), task, delivery.body
     )
+
+
+NO_FLOW: Final = Refusal(
+    DeadLetterReason.INVALID,
+    f"it comes from an agent and names no flow ({FLOW}): nobody could tell what it belongs to; "
+    "context.call() sets it",
+)
+
+
+def admit_call(
+    delivery: Delivery, *, now_us: int, new_id: Callable[[], str], max_bytes: int, limits: HandoffPolicy
+) -> Admitted | Refused:
+    """A task that an agent calls for in the middle of its own, by our own queue for the first time. Never raises.
+
+    Its headers are believed. Its deadline counts from here: no clock of an agent's is compared with a router's.
+    """
+    read = admit_internal(delivery, now_us=now_us, new_id=new_id, max_bytes=max_bytes)
+    if isinstance(read, Refused):
+        return read
+    envelope, deadline_ms = read.envelope, read.task.deadline_ms
+    deadline = None if deadline_ms is None else now_us + deadline_ms * 1000
+    envelope = replace(envelope, first_seen=now_us, deadline=deadline)
+    if envelope.hops > limits.hops:
+        chain = " → ".join((*envelope.chain(), envelope.capability))
+        refusal = Refusal(DeadLetterReason.HOP_LIMIT, f"{too_far(limits)}: {chain}")
+        return _refused(envelope, refusal, delivery)
+    return replace(read, envelope=envelope)
 
 
 def ask_of(admitted: Admitted, tags: TagTable) -> Ask:
@@ -126,9 +167,22 @@ def ask_of(admitted: Admitted, tags: TagTable) -> Ask:
         excluded=envelope.excluded(),
         rejected_by=envelope.rejected_by(),
         to_agent=envelope.to_agent,
+        from_agent=envelope.from_agent,
+        visited=_visited(admitted),
         session_id=task.session_id,
         attempt=envelope.next_attempt,
     )
+
+
+def _visited(admitted: Admitted) -> frozenset[str]:
+    """Agents that handed on this very work before. Who calls for itself once more is stopped by the hops alone."""
+    envelope, task = admitted.envelope, admitted.task
+    if task.handoff is None:
+        return frozenset()
+    try:
+        return been_at(envelope.visited, leg_name(envelope.capability, task.payload))
+    except ValueError:
+        return frozenset()
 
 
 def _refused(envelope: Envelope, refusal: Refusal, delivery: Delivery) -> Refused:

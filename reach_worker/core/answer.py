@@ -20,6 +20,7 @@ def succeeded(envelope: Envelope, agent_id: str, attempt: int, result: bytes) ->
             **_head(envelope, "succeeded", final=True),
             "agent": agent_id,
             "attempt": attempt,
+            **_chain(envelope, agent_id),
             "result": _embedded(result),
         }
     )
@@ -37,6 +38,7 @@ def dead_letter(envelope: Envelope, reason: DeadLetterReason, error: str) -> byt
             **_head(envelope, "dead_letter", final=True),
             "reason": reason.value,
             "error": cut(error, ERROR_LIMIT),
+            **_chain(envelope),
             "attempts": [attempt.as_dict() for attempt in envelope.attempts],
         }
     )
@@ -54,6 +56,11 @@ def unmatched(envelope: Envelope, reason: str) -> bytes:
 
 def _head(envelope: Envelope, status: str, *, final: bool) -> dict[str, Any]:
     return {"task_id": envelope.task_id, "flow_id": envelope.flow_id, "status": status, "final": final}
+
+
+def _chain(envelope: Envelope, agent_id: str = "") -> dict[str, Any]:
+    """Who had it one after the other, where it was handed on or called for."""
+    return {"chain": envelope.chain(agent_id)} if envelope.hops else {}
 
 
 def _embedded(result: bytes) -> object:

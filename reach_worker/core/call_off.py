@@ -29,7 +29,7 @@ class CallOff:
     def means(self, envelope: Envelope, now: float) -> bool:
         """The request is for this task, and comes from somebody who may ask for it."""
         alive = envelope.life == self.life if self.life is not None else now < self.until
-        return alive and (self.by is None or may_call_off(self.by, envelope.caller))
+        return alive and (self.by is None or may_call_off(self.by, envelope.owner))
 
 
 def may_call_off(user: str, caller: str) -> bool:

@@ -50,6 +50,13 @@ class DeadLetter:
         """The id of the task, or the one that was given to a message that is none."""
         return self.envelope.task_id
 
+    @property
+    def received(self) -> bytes:
+        """The task as it was received; the body is another one where agents handed it on."""
+        task = decode_task(self.body, max_bytes=len(self.body) + 1)
+        handed = task.handoff if isinstance(task, Task) else None
+        return self.body if handed is None else handed.origin.encode()
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for ``--json`` and exports; the body as text, lossless for UTF-8."""
         envelope = self.envelope
@@ -63,6 +70,7 @@ class DeadLetter:
             "error": self.error,
             "first_seen": envelope.first_seen,
             "died_at": self.died_at,
+            "chain": envelope.chain(),
             "life": envelope.life,
             "replays": envelope.replays,
             "attempts": [attempt.as_dict() for attempt in envelope.attempts],

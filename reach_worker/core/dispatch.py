@@ -1,8 +1,9 @@
 """The messages between router and agent: the dispatch, its outcome, and its lease, as headers beside a body.
 
 A dispatch carries the task's body untouched. An outcome carries all the dispatch's headers; its body is the result where
-it succeeded and the task's own body otherwise, so that whoever settles it can route the task again with nothing else in
-hand. A lease is a copy of a dispatch that waits on the broker in place of it while it runs, see :mod:`core.long_run`.
+it succeeded and the task's own body otherwise (behind a handoff, if it is one), so that whoever settles it can route the
+task again with nothing else in hand. A lease is a copy of a dispatch that waits on the broker in place of it while it
+runs, see :mod:`core.long_run`.
 """
 
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ LEASE: Final = "x-reach-lease"
 """The instance that runs the dispatch; marks a lease."""
 DOUBTS: Final = "x-reach-doubts"
 """How often in a row nobody could say that it still runs."""
+HANDOFF: Final = "x-reach-handoff"
+"""So many bytes of an outcome's body tell where the task is handed on to; the task's own come after them."""
 _ADDED: Final = frozenset(
     (
         OUTCOME,
@@ -54,6 +57,7 @@ _ADDED: Final = frozenset(
         TOKENS_OUT,
         LEASE,
         DOUBTS,
+        HANDOFF,
     )
 )
 """What outcomes and leases have beside the headers of their dispatch."""

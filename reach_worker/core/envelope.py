@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from reach_worker.core.outcome import RULES, TEXT_LIMIT, Attempt, OutcomeClass
+from reach_worker.core.visits import VISITED, Visit, visits_from, written
 
 ANONYMOUS: Final = "anonymous"
 
@@ -36,6 +37,8 @@ GROUP: Final = "x-reach-group"
 GROUP_OWNER: Final = "x-reach-group-owner"
 GROUP_ROUND: Final = "x-reach-group-round"
 RACE: Final = "x-reach-race"
+FROM_AGENT: Final = "x-reach-from-agent"
+HOPS: Final = "x-reach-hops"
 
 PASSED_ON: Final = ("traceparent", "tracestate", "baggage")
 """Headers of the caller that travel on: the W3C trace context. All others end at the router."""
@@ -54,13 +57,15 @@ class Envelope:
     """Everything that must travel with a task. Times are UTC microseconds.
 
     ``life`` counts how often the task began anew: 0 at first, one more with each replay. ``side_effects``: running it
-    twice would do harm, by the task's or the capability's word. ``to_agent``: a person chose the agent. ``past``: the
-    attempts of earlier lives, as JSON text; they are shown and never counted. ``released``: dispatches that came back
-    unrun since the last attempt, the latest last; they count as nothing, but not at full speed for ever. ``crashes``:
-    processes that went away while they had it, nobody knows whether because of it: from the first one on it runs alone.
-    ``paid``: the number of the attempt for which the retry budget was asked, so that it is asked once. ``group``: the
-    task id of the race or fan-out that this one is a leg of (see :mod:`core.group`); ``group_owner``: the router that
-    leads it; ``group_round``: the attempt of that task that it belongs to; ``race``: what it says waits until it has won.
+    twice would do harm, by the task's or the capability's word. ``to_agent``: a person, or ``from_agent``, chose the
+    agent. ``past``: the attempts of earlier lives, as JSON text; they are shown and never counted. ``released``:
+    dispatches that came back unrun since the last attempt, the latest last; they count as nothing, but not at full
+    speed for ever. ``crashes``: processes that went away while they had it, nobody knows whether because of it: from the
+    first one on it runs alone. ``paid``: the number of the attempt for which the retry budget was asked, so that it is
+    asked once. ``from_agent``: the agent that handed it on last, or that calls; ``hops``: how often that was so,
+    ``visited``: by whom, oldest first. ``group``: the task id of the race or fan-out that this one is a leg of
+    (see :mod:`core.group`); ``group_owner``: the router that leads it; ``group_round``: the attempt of that task that it
+    belongs to; ``race``: what it says waits until it has won.
     """
 
     task_id: str
@@ -87,6 +92,9 @@ class Envelope:
     group_owner: str = ""
     group_round: int = 0
     race: bool = False
+    from_agent: str | None = None
+    hops: int = 0
+    visited: tuple[Visit, ...] = ()
 
     @property
     def next_attempt(self) -> int:
@@ -101,9 +109,15 @@ class Envelope:
         return self.attempts[-1].dispatch_id if self.attempts else ""
 
     @property
+    def leg(self) -> tuple[Attempt, ...]:
+        """The attempts since it was handed on last: what was before is another agent's, of another piece of work."""
+        handed = (n for n, a in enumerate(self.attempts, 1) if a.outcome is OutcomeClass.HANDOFF)
+        return self.attempts[max(handed, default=0) :]
+
+    @property
     def retries_spent(self) -> int:
-        """Attempts so far that count toward the configured retries."""
-        return sum(1 for attempt in self.attempts if RULES[attempt.outcome].spends_retry)
+        """Attempts of this leg that count toward the configured retries."""
+        return sum(1 for attempt in self.leg if RULES[attempt.outcome].spends_retry)
 
     @property
     def asks_budget(self) -> bool:
@@ -115,13 +129,22 @@ class Envelope:
         """Agents that step back for this task, with why."""
         return {
             attempt.agent_id: f"{attempt.outcome.value} at attempt {attempt.number}"
-            for attempt in self.attempts
+            for attempt in self.leg
             if RULES[attempt.outcome].excludes
         }
 
     def rejected_by(self) -> frozenset[str]:
         """Agents that said it is not their capability: they do not get it again."""
-        return frozenset(a.agent_id for a in self.attempts if a.outcome is OutcomeClass.REJECTED)
+        return frozenset(a.agent_id for a in self.leg if a.outcome is OutcomeClass.REJECTED)
+
+    def chain(self, agent_id: str = "") -> tuple[str, ...]:
+        """Who had it one after the other, the last one being ``agent_id``."""
+        return (*(visit.agent_id for visit in self.visited), *([agent_id] if agent_id else []))
+
+    @property
+    def owner(self) -> str:
+        """Who may take it back: its caller. A call of an agent has none: it belongs to whoever knows its id."""
+        return ANONYMOUS if self.caller in self.chain() else self.caller
 
     def with_attempt(self, attempt: Attempt) -> "Envelope":
         """The same task with one more attempt behind it."""
@@ -170,6 +193,9 @@ class Envelope:
             (GROUP_ROUND, self.group_round or None),
             (RACE, int(self.race) or None),
             (RELEASED, " ".join(self.released) or None),
+            (FROM_AGENT, self.from_agent),
+            (HOPS, self.hops or None),
+            (VISITED, written(self.visited)),
         )
         headers.update({name: value for name, value in optional if value is not None})
         if self.attempts:
@@ -218,6 +244,10 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
         attempts = attempts_from(headers)
     except ValueError as error:
         return BadHeaders(f"{ATTEMPTS} cannot be read: {error}")
+    try:
+        visited = visits_from(text(headers, VISITED))
+    except ValueError as error:
+        return BadHeaders(f"{VISITED} cannot be read: {error}")
     return Envelope(
         task_id=task_id,
         flow_id=text(headers, FLOW) or task_id,
@@ -243,6 +273,9 @@ def envelope_from(headers: Mapping[str, Any]) -> Envelope | BadHeaders:
         race=bool(number(headers, RACE)),
         passed_on=passed_on(headers),
         released=tuple((text(headers, RELEASED) or "").split())[-MOST_RELEASED:],
+        from_agent=text(headers, FROM_AGENT),
+        hops=number(headers, HOPS) or 0,
+        visited=visited,
     )
 
 

@@ -45,6 +45,8 @@ class Ask:
     ``attempt`` counts from 1; ``waited_s``: seconds since it was ready to be routed; ``match``: similarity by agent,
     where the semantic level found them.
 
+    ``from_agent`` handed it on, and is who asks now; ``visited``: agents that handed on this very piece of work before.
+
     ``wishes``: what it asks of an agent's manifest. ``checked`` keeps what was found in the payload, by schema, and
     ``personal`` its personal data, by the names looked for: a task that waits is planned again and again, for many
     agents, and its payload stays as it is.
@@ -60,6 +62,8 @@ class Ask:
     excluded: Mapping[str, str] = field(default_factory=dict)
     rejected_by: frozenset[str] = frozenset()
     to_agent: str | None = None
+    from_agent: str | None = None
+    visited: frozenset[str] = frozenset()
     session_id: str | None = None
     attempt: int = 1
     waited_s: float = 0.0
@@ -70,7 +74,12 @@ class Ask:
     wishes: tuple[object, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "wishes", (self.requires, self.domain, self.caller, self.max_cost))
+        object.__setattr__(self, "wishes", (self.requires, self.domain, self.asker, self.max_cost))
+
+    @property
+    def asker(self) -> str:
+        """Who wants the work done: the agent that handed it on, else the caller."""
+        return self.from_agent or self.caller
 
     def payload_fault(self, schema: str, capability: Capability) -> str | None:
         """What the capability's input schema (``schema`` as canonical JSON) forbids in the payload, if anything."""
@@ -118,9 +127,9 @@ def _domain(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
 
 def _caller(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
     allowed = offer.agent.manifest.callable_by
-    if ANYONE in allowed or (ask.caller != ANONYMOUS and ask.caller in allowed):
+    if ANYONE in allowed or (ask.asker != ANONYMOUS and ask.asker in allowed):
         return None
-    return f"not callable by {ask.caller}, only by {', '.join(allowed) or 'nobody'}"
+    return f"not callable by {ask.asker}, only by {', '.join(allowed) or 'nobody'}"
 
 
 def _personal_data(ask: Ask, offer: Offer, fleet: Fleet, _now: float) -> str | None:
@@ -143,10 +152,12 @@ def _price(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
 def _sent_to(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
     if ask.to_agent is None or ask.to_agent == offer.agent.agent_id:
         return None
-    return f"a person sent it to {ask.to_agent}"
+    return f"{ask.from_agent or 'a person'} sent it to {ask.to_agent}"
 
 
 def _rejected(ask: Ask, offer: Offer, _fleet: Fleet, _now: float) -> str | None:
+    if offer.agent.agent_id in ask.visited:
+        return "handed on this very work before"
     return "said that it is not its own" if offer.agent.agent_id in ask.rejected_by else None
 
 
@@ -257,6 +268,7 @@ def surely_open(ask: Ask, offer: Offer, fleet: Fleet, now: float, load: tuple[in
         and ask.payload_fault(offer.schema, offer.capability) is None
         and (ask.to_agent is None or ask.to_agent == agent.agent_id)
         and agent.agent_id not in ask.rejected_by
+        and agent.agent_id not in ask.visited
         and (not fleet.personal or _personal_data(ask, offer, fleet, now) is None)
     )
 

@@ -22,6 +22,7 @@ class OutcomeClass(StrEnum):
     REJECTED = "rejected"
     CANCELLED = "cancelled"
     RELEASED = "released"
+    HANDOFF = "handoff"
 
 
 class DeadLetterReason(StrEnum):
@@ -44,6 +45,7 @@ class Again(StrEnum):
     """What follows for the task."""
 
     DONE = "done"
+    HANDED_ON = "handed_on"
     NEVER = "never"
     AT_ONCE = "at_once"
     LATER = "later"
@@ -119,6 +121,7 @@ RULES: Final[Mapping[OutcomeClass, Rule]] = MappingProxyType(
         ),
         OutcomeClass.CANCELLED: Rule(Again.NEVER, Success.NOTHING, BreakerEffect.NOTHING),
         OutcomeClass.RELEASED: Rule(Again.AT_ONCE, Success.NOTHING, BreakerEffect.NOTHING),
+        OutcomeClass.HANDOFF: Rule(Again.HANDED_ON, Success.COUNTS_FOR, BreakerEffect.CLEARS),
     }
 )
 """The table of the outcome classes: try again?, where, what counts against whom."""

@@ -85,7 +85,10 @@ Step = Done | TryAgain | Bury | Cancelled
 def next_step(
     envelope: Envelope, attempt: Attempt, outcome: Outcome, *, policy: RetryPolicy, draw: float
 ) -> Step:
-    """What follows from an attempt's outcome. ``draw`` in [0, 1) jitters the delay."""
+    """What follows from an attempt's outcome, but for a handoff (see :mod:`core.handoff`).
+
+    ``draw`` in [0, 1) jitters the delay.
+    """
     kind, rule = outcome.outcome, RULES[outcome.outcome]
     unknown = (
         envelope.side_effects and outcome.started and (rule.may_have_run or kind is OutcomeClass.RELEASED)
@@ -95,6 +98,8 @@ def next_step(
     if kind is OutcomeClass.RELEASED and not unknown:
         return _released(envelope, attempt, policy, draw)
     tried = envelope.with_attempt(attempt)
+    if rule.again is Again.HANDED_ON:
+        raise ValueError("what follows from a handoff depends on where it goes")
     if kind is OutcomeClass.CANCELLED:
         return Cancelled(tried, outcome.message)
     if rule.again is Again.NEVER:

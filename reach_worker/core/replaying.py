@@ -10,7 +10,7 @@ from reach_worker.core.dead_letter import DeadLetter
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.tags import fold
-from reach_worker.core.task import Refusal, decode_task
+from reach_worker.core.task import Refusal, Task, decode_task
 
 MAX_REPLAYS: Final = 3
 """A message that was replayed so often is held back unless forced."""
@@ -71,6 +71,7 @@ def replayed(letter: DeadLetter, anew: Anew) -> tuple[Envelope, bytes] | HeldBac
     """What replaying a dead letter sends to the routers: a new life, with a fresh budget and the old history kept.
 
     The same letter always makes the same life of the same task, so that a second copy is told from another replay.
+    A task that was handed on begins anew with the leg that died: what the agents before did is done.
     """
     if letter.is_outcome:
         return HeldBack("it is an agent's outcome, not a task; read it, then drop it")
@@ -96,10 +97,26 @@ def replayed(letter: DeadLetter, anew: Anew) -> tuple[Envelope, bytes] | HeldBac
         deadline=None if task.deadline_ms is None else anew.now_us + task.deadline_ms * 1000,
         not_before=0,
         capability=fold(task.capability or ""),
-        to_agent=anew.to_agent,
+        to_agent=anew.to_agent or _chosen_by_agent(old, task),
+        from_agent=_asker(old, task),
+        hops=0,
+        visited=(),
         side_effects=task.side_effects,
     )
     return envelope, sent
+
+
+def _asker(old: Envelope, task: Task) -> str | None:
+    """The agent for which the task is done, if it is for one: it was handed on, or is a call."""
+    if task.handoff is not None:
+        return task.handoff.from_agent
+    return old.from_agent if old.from_agent == old.caller else None
+
+
+def _chosen_by_agent(old: Envelope, task: Task) -> str | None:
+    """The agent that another one handed it to by name; a person's choice is not made twice."""
+    handed = task.handoff is not None and old.from_agent == task.handoff.from_agent
+    return old.to_agent if handed else None
 
 
 def assigned(

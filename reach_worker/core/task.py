@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from reach_worker.core.document import json_pointer, nearest
+from reach_worker.core.handed import Handed
 from reach_worker.core.outcome import DeadLetterReason, cut
 from reach_worker.core.plain_words import in_words, kind_of
 
@@ -112,6 +113,7 @@ class Task(BaseModel):
         default_factory=dict, description="the caller's own fields, passed on untouched"
     )
     attachments: Attachments = Field(default_factory=list, description="references to larger inputs")
+    handoff: Handed | None = Field(None, description="written by routers, where an agent handed the task on")
     schema_version: int = Field(1, description="version of this format")
 
 

@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.call_limits import CallPolicy
+from reach_worker.core.handoff import HandoffPolicy
 from reach_worker.core.identifier import Identifier
 from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.presence import PresencePolicy
@@ -127,6 +129,8 @@ class Settings(_Section):
     timeouts: TimeoutPolicy = TimeoutPolicy()
     idempotency: IdempotencyPolicy = IdempotencyPolicy()
     streaming: StreamPolicy = StreamPolicy()
+    handoff: HandoffPolicy = HandoffPolicy()
+    calls: CallPolicy = CallPolicy()
 
     def redacted(self) -> dict[str, Any]:
         """Plain JSON data for people to look at, without passwords."""

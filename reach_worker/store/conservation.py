@@ -41,7 +41,12 @@ WHERE t.first_seen >= ? GROUP BY t.id
 
 OPEN: Final = """
 SELECT
-    t.task_id, t.life, t.capability, ifnull(t.holder, t.router), t.first_seen, t.dispatch_id, t.attempt,
+    t.task_id, t.life,
+    ifnull((
+        SELECT json_extract(w.detail, '$.capability') FROM decisions AS w WHERE w.task = t.id
+        ORDER BY w.at DESC, w.id DESC LIMIT 1
+    ), t.capability),
+    ifnull(t.holder, t.router), t.first_seen, t.dispatch_id, t.attempt,
     t.dispatched_at, t.parked_at, t.accepted, d.agent_id,
     ifnull((SELECT max(o.at) FROM outcomes AS o WHERE o.task = t.id AND o.standing = 'current'), 0),
     ifnull((SELECT max(c.at) FROM decisions AS c WHERE c.task = t.id), 0),
@@ -200,7 +205,7 @@ class Conservation:
         return Counter({str(state): int(count) for state, count in rows})
 
 
-_NO_DETAIL: Final = "'{}'"
+_NO_DETAIL: Final = "json_object('capability', json_extract(detail, '$.capability'))"
 
 
 async def _rows(
@@ -220,7 +225,7 @@ def _task_ids(spill: SpillCopy) -> set[str]:
 
 
 def _lean(row: Row) -> Row:
-    """Without what may be large and is not asked for."""
+    """Without what may be large and is not asked for. An agent that hands on changes the capability."""
     if isinstance(row, Decided):
-        return replace(row, decision={})
+        return replace(row, decision={"capability": row.decision.get("capability")})
     return replace(row, answer=None) if isinstance(row, Ended) else row

@@ -300,3 +300,14 @@ def test_why_not_where_nobody_could() -> None:
     (answer,) = why_not("busy", [replace(DECIDED, decision=waits)], [])
 
     assert answer.endswith("busy: full (gate slots)")
+
+
+def test_a_task_that_was_handed_on_shows_by_whom_and_to_whom() -> None:
+    handed = replace(OUTCOME, outcome=OutcomeClass.HANDOFF, message="to slow for text.hold: too long for me")
+    second = Dispatched("d2", "t", 0, 2, "slow", "text.hold", "e2", "r1", T0 + 3 * SECOND, after="d1")
+    done = replace(OUTCOME, dispatch_id="d2", attempt=2, agent_id="slow", at=T0 + 4 * SECOND)
+    told = list(lines(history_tree(history(dispatches=(DISPATCH, second), outcomes=(handed, done)))))
+
+    assert "handed on: quick → slow" in told
+    assert "handoff: to slow for text.hold: too long for me" in told
+    assert told.index("attempt 1 → quick") < told.index("attempt 2 → slow")

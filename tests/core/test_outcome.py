@@ -31,6 +31,7 @@ ROWS = {
     "bad_request": ("never", "nothing", "nothing", False, False, False),
     "rejected": ("at_once", "rejection", "nothing", True, True, False),
     "cancelled": ("never", "nothing", "nothing", False, False, False),
+    "handoff": ("handed_on", "+", "clears", False, False, False),
     "released": ("at_once", "nothing", "nothing", False, False, False),
 }
 

@@ -9,6 +9,7 @@ from reach_worker.core import envelope as envelope_headers
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.envelope import LARGEST_NUMBER, Envelope
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
+from reach_worker.core.visits import Visit
 
 HEX = "0123456789abcdef"
 TEXT = st.text(max_size=20)
@@ -54,6 +55,9 @@ ENVELOPE = st.builds(
     to_agent=st.none() | TEXT,
     passed_on=st.none().map(lambda _: (("traceparent", "00-ab-cd-01"),)) | st.just(()),
     released=st.lists(DISPATCH_ID, max_size=8).map(tuple),
+    from_agent=st.none() | TEXT,
+    hops=st.integers(0, 100),
+    visited=st.lists(st.builds(Visit, TEXT, TEXT), max_size=3).map(tuple),
 )
 
 DISPATCH = st.builds(

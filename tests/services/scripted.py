@@ -25,6 +25,7 @@ from reach_worker.core.dispatch import (
     outcome_headers,
 )
 from reach_worker.core.document import Document
+from reach_worker.core.handoff import Handoff, outcome_body, said
 from reach_worker.core.manifest import Manifest, manifest_from
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Outcome, OutcomeClass
@@ -73,6 +74,7 @@ class Reply:
     crashed: bool = False
     duration_ms: float | None = 5.0
     cost: float = 0.0
+    handoff: Handoff | None = None
 
 
 Script = Callable[[Work], Reply | None]
@@ -209,6 +211,8 @@ class ScriptedAgent:
         )
         body = reply.result if reply.kind is OutcomeClass.SUCCEEDED else work.delivery.body
         headers = outcome_headers(work.delivery.headers, outcome)
+        if reply.handoff is not None:
+            body = outcome_body(headers, said(reply.handoff), body)
         await self.bus.publish([Message(queue or self._owners_queue(work), body, headers)])
 
     async def speak(self, work: Work) -> None:
@@ -238,6 +242,11 @@ class ScriptedAgent:
 def always(kind: OutcomeClass, message: str = "", **fields: Any) -> Script:
     """A script that ends every dispatch in the same way."""
     return lambda _: Reply(kind, message, **fields)
+
+
+def hand_on(**handoff: Any) -> Reply:
+    """The agent has done its part."""
+    return Reply(OutcomeClass.HANDOFF, handoff=Handoff(**handoff))
 
 
 def succeed(_: Work) -> Reply:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.breaker import BreakerPolicy
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.handoff import Handoff
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.testing import Fate, Moment
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
@@ -50,13 +51,18 @@ class Outcome:
     started: bool
     twice: bool
     unacknowledged: bool
+    to: str = "text.both"
+
+    def reply(self) -> Reply:
+        handoff = Handoff(capability=self.to) if self.kind is OutcomeClass.HANDOFF else None
+        return Reply(self.kind, started=self.started, retry_after_ms=1000, handoff=handoff)
 
     async def happen(self, play: "Play") -> None:
         agent = next((agent for agent in play.agents if agent.held), None)
         if agent is None:
             return
         work = agent.held[0]
-        reply = play.word(work, Reply(self.kind, started=self.started, retry_after_ms=1000))
+        reply = play.word(work, self.reply())
         if self.started and work.dispatch.envelope.side_effects:
             await agent.say_started(work)
         if self.twice or self.unacknowledged:
@@ -147,7 +153,14 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         st.sampled_from(["text.one", "text.both", "text.effects", "text.nobody"]),
         st.sampled_from([None, None, None, 4_000]),
     ),
-    st.builds(Outcome, st.sampled_from(KINDS), st.booleans(), st.booleans(), st.booleans()),
+    st.builds(
+        Outcome,
+        st.sampled_from([*KINDS, OutcomeClass.HANDOFF, OutcomeClass.HANDOFF]),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from(["text.one", "text.both", "text.effects", "text.nobody"]),
+    ),
     st.builds(SessionLost, st.sampled_from([None, *Moment]), WHO),
     st.builds(RouterKilled, st.sampled_from(Moment), WHO),
     st.builds(Mishap, st.integers(0, 2), st.sampled_from([Fate.LOST, Fate.STORED, Fate.REFUSED]), WHO),

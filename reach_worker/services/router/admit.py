@@ -60,15 +60,20 @@ class Admission:
 
     async def published(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Messages from the public queue."""
-        read = [self._read_public(delivery) for delivery in deliveries]
+        return await self._new([(delivery, self._read_public(delivery)) for delivery in deliveries])
+
+    async def called(self, deliveries: Sequence[Delivery]) -> list[Step]:
+        """Tasks that agents call for. One that comes twice is done once, and answered to both, as if published."""
+        return await self._new([(delivery, self._read_call(delivery)) for delivery in deliveries])
+
+    async def _new(self, arrived: Sequence[tuple[Delivery, Read]]) -> list[Step]:
+        read = [item for _, item in arrived]
         known = await self._known(read)
         now_us = self._desk.clock.utc_us()
         granted = await self._claims.make(
             self._wishes(read, lambda e: standing_of_published(known.get(e.task_id), now_us)), known
         )
-        return _steps(
-            self._take_published(d, r, known, granted) for d, r in zip(deliveries, read, strict=True)
-        )
+        return _steps(self._take_published(d, r, known, granted) for d, r in arrived)
 
     async def returned(self, deliveries: Sequence[Delivery], *, from_lane: bool = False) -> list[Step]:
         """Tasks from our own queues: retries, replays, what waited in a lane."""
@@ -115,6 +120,18 @@ class Admission:
         clock = self._desk.clock
         limit = self._desk.policies.intake.max_body_bytes
         read = admission.admit_internal(delivery, now_us=clock.utc_us(), new_id=clock.new_id, max_bytes=limit)
+        return read if isinstance(read, Refused) else self._with_side_effects(read)
+
+    def _read_call(self, delivery: Delivery) -> Read:
+        clock, policies = self._desk.clock, self._desk.policies
+        limit = policies.intake.max_body_bytes
+        read = admission.admit_call(
+            delivery,
+            now_us=clock.utc_us(),
+            new_id=clock.new_id,
+            max_bytes=limit,
+            limits=policies.handoff,
+        )
         return read if isinstance(read, Refused) else self._with_side_effects(read)
 
     def _with_side_effects(self, read: Admitted) -> Admitted:

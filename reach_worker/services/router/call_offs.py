@@ -87,7 +87,7 @@ class CallOffs:
         if held is None and ended is not None:
             state = ended.state
             return CallOffReply(task_id, cancelled=state is TaskState.CANCELLED, state=state.value), None
-        if held is not None and held.caller and not may_call_off(by, held.caller):
+        if held is not None and held.caller and not may_call_off(by, held.owner):
             log.warning("task %s: %.80r is not its caller, and cannot cancel it", task_id, by)
             return CallOffReply(task_id, cancelled=False, state="forbidden"), None
         life = held.life if held is not None else None if known is None else known.life

@@ -9,6 +9,7 @@ from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.fleet import Fleet
+from reach_worker.core.handoff import HandoffPolicy
 from reach_worker.core.hearsay import News
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
@@ -37,6 +38,7 @@ class RouterPolicies:
     timeouts: TimeoutPolicy = field(default_factory=TimeoutPolicy)
     idempotency: IdempotencyPolicy = field(default_factory=IdempotencyPolicy)
     routing: RoutingPolicy = field(default_factory=RoutingPolicy)
+    handoff: HandoffPolicy = field(default_factory=HandoffPolicy)
     hold_s: float = HOLD_S
     grace_s: float = 20.0
     ghost_s: float = 0.0

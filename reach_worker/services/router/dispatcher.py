@@ -30,19 +30,26 @@ class Dispatcher:
         self._desk = desk
         self.missing_queues: set[str] = set()
 
-    def sent_before(self, flight: InFlight, envelope: Envelope, delivery: Delivery) -> Step | None:
+    def sent_before(
+        self, flight: InFlight, envelope: Envelope, delivery: Delivery, body: bytes | None = None
+    ) -> Step | None:
         """The message behind a dispatch came again: was the dispatch sent?
 
         If that is not certain, that same dispatch is sent again, not another one. ``None`` if it is known to
         be out. With side effects it is recorded before it is sent, so after a restart nobody can tell: a
-        person has to.
+        person has to. ``body``: the task's, where it is not the message's.
         """
         if flight.admitted is None and envelope.side_effects:
             dispatch = flight.dispatch
             error = f"the router stopped while it sent this task to {dispatch.agent_id}: it may have run"
             self.release(dispatch)
             return self._desk.bury(
-                envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
+                envelope,
+                delivery.body if body is None else body,
+                DeadLetterReason.OUTCOME_UNKNOWN,
+                error,
+                delivery=delivery,
+                rows=[],
             )
         if not flight.uncertain or flight.admitted is None:
             return None
@@ -86,6 +93,7 @@ class Dispatcher:
         *,
         copy: bool = False,
         outcome: bool = False,
+        body: bytes | None = None,
     ) -> Step | None:
         """A dispatch of this task is recorded, we do not have it, and the message that led to it came again.
 
@@ -93,7 +101,7 @@ class Dispatcher:
         recorded it can tell: its word is waited for while that router lives, as long as it would wait for its
         agent, and meanwhile the task waits on a rung; else a person has to look. ``copy``: the message is one of our own
         that waited somewhere, so it matters also if it comes for the first time. ``outcome``: it is an outcome, which is
-        held instead. ``None``: there is no such doubt.
+        held instead. ``body``: the task's, where it is not the message's. ``None``: there is no such doubt.
         """
         if known is None or known.state is not TaskState.UNDER_WAY or known.life != envelope.life:
             return None
@@ -101,15 +109,16 @@ class Dispatcher:
         out = known.next_after(envelope.tip) in known.out if copy else any_out
         if not (out and envelope.side_effects and (copy or delivery.redelivered)):
             return None
+        body = delivery.body if body is None else body
         word_may_come = self._desk.clock.utc_us() < known.dispatched_at + self._longest_us(
             envelope.capability
         )
         if word_may_come and known.router != self._desk.router_id and self._desk.lives(known.router):
             held = Step([delivery], put_off=True)
-            return held if outcome else self._ask_again(envelope, delivery, delivery.body)
+            return held if outcome else self._ask_again(envelope, delivery, body)
         error = f"router {known.router} stopped while it sent this task: it may have run"
         return self._desk.bury(
-            envelope, delivery.body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
+            envelope, body, DeadLetterReason.OUTCOME_UNKNOWN, error, delivery=delivery, rows=[]
         )
 
     def _ask_again(self, envelope: Envelope, delivery: Delivery, body: bytes) -> Step:

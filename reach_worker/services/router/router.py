@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from reach_worker.core.admission import CALL
 from reach_worker.core.call_off import CANCEL_TASK
 from reach_worker.core.dispatch import DISPATCH, OUTCOME
 from reach_worker.core.envelope import GROUP
@@ -199,7 +200,8 @@ class Router:
         steps += await self._groups.watched(watches)
         steps += await self._tick()
         steps += await self._take_back.came_back([d for d in others if OUTCOME not in d.headers])
-        steps += await self._admission.returned(tasks)
+        steps += await self._admission.returned([d for d in tasks if CALL not in d.headers])
+        steps += await self._admission.called([d for d in tasks if CALL in d.headers])
         if self._binder.closed:
             return [*steps, *await self._admission.published(arrived("intake"))]
         steps += await self._sources.from_lanes()

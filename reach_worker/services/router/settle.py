@@ -17,6 +17,7 @@ from reach_worker.core.dispatch import (
 )
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import BadHeaders, Envelope
+from reach_worker.core.handoff import HandOn
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import (
     Attempt,
@@ -45,6 +46,7 @@ from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
+from reach_worker.services.router.legs import Legs
 from reach_worker.services.router.messages import dead_letter_message, retry_message
 from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out
@@ -73,6 +75,7 @@ class Settlement:
         self._groups = groups
         self._store = store
         self._standing = DispatchStanding(desk, dispatcher)
+        self._legs = Legs(desk)
 
     async def settle(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Outcome messages, from our own queue or from one that we stand by for."""
@@ -145,6 +148,8 @@ class Settlement:
         outcome = outcome_from(delivery.headers, dispatch)
         if isinstance(outcome, BadHeaders):
             return self._unreadable(delivery, outcome.error)
+        if outcome.outcome is OutcomeClass.HANDOFF:
+            return self._legs.read(dispatch, outcome, delivery)
         return Told(dispatch, outcome, delivery)
 
     def _unreadable(self, delivery: Delivery, error: str) -> Step:
@@ -200,7 +205,8 @@ class Settlement:
         in_hand = any(envelope.task_id in held for held in (hands.by_task, hands.waiting, hands.closing))
         led_on = task is not None and task.dispatch_id != told.dispatch.dispatch_id
         if delivery is not None and led_on and not in_hand:
-            in_doubt = self._dispatcher.in_doubt(envelope, delivery, task, outcome=True)
+            following, body = self._legs.following(told)
+            in_doubt = self._dispatcher.in_doubt(following, delivery, task, outcome=True, body=body)
             if in_doubt is not None:
                 return in_doubt
         well = told.outcome.outcome is OutcomeClass.SUCCEEDED and envelope.task_id not in hands.closing
@@ -221,7 +227,8 @@ class Settlement:
             led_there = other.uncertain and other.dispatch.envelope.knows_end_of(dispatch_id)
         if not led_there:
             return None
-        return self._dispatcher.sent_before(other, told.dispatch.envelope, told.delivery)
+        following, body = self._legs.following(told)
+        return self._dispatcher.sent_before(other, following, told.delivery, body)
 
     def _stale(self, told: Told, why: str) -> Step:
         self._desk.counts.stale_outcomes += 1
@@ -255,7 +262,7 @@ class Settlement:
             *self._judge.judge(dispatch, outcome),
         ]
         attempt = self._attempt(dispatch, outcome)
-        step = next_step(
+        step = self._legs.hand_on(told, attempt) or next_step(
             dispatch.envelope,
             attempt,
             outcome,
@@ -264,7 +271,8 @@ class Settlement:
         )
         if dispatch.envelope.race and isinstance(step, TryAgain):
             step = Bury(step.envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED, outcome.message)
-        if self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic()):
+        unwanted = self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
+        if unwanted and not isinstance(step, HandOn):
             step = not_again(step, WHY)
         superseded = self._standing.superseded(dispatch)
         effect = self._effect(step, told, flight, attempt, rows)
@@ -299,7 +307,7 @@ class Settlement:
 
     def _effect(
         self,
-        step: Done | TryAgain | Bury | Cancelled,
+        step: Done | TryAgain | Bury | Cancelled | HandOn,
         told: Told,
         flight: InFlight | None,
         attempt: Attempt,
@@ -324,6 +332,10 @@ class Settlement:
                 now_us = desk.clock.utc_us()
                 message = retry_message(desk.names, envelope, self._body(told, flight), delay_s, now_us)
                 return Step([delivery] if delivery else [], send=[message], rows=rows)
+            case HandOn(envelope, leg) if delivery is not None:
+                return self._binder.place(Admitted(envelope, leg.task, leg.body), delivery, rows=rows)
+            case HandOn():
+                raise AssertionError("only a message tells where a task is handed on to")
             case TryAgain(envelope, _):
                 return self._route_on(envelope, told, flight, rows)
 
@@ -342,7 +354,7 @@ class Settlement:
     def _body(self, told: Told, flight: InFlight | None) -> bytes:
         """The task's own body: every outcome but a success carries it; else we hold it."""
         if told.delivery is not None:
-            return told.delivery.body
+            return told.body
         return flight.admitted.body if flight is not None and flight.admitted is not None else b""
 
     def _attempt(self, dispatch: Dispatch, outcome: Outcome) -> Attempt:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from reach_worker.core.dispatch import Dispatch, outcome_headers
+from reach_worker.core.handoff import Leg, split
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Outcome, OutcomeClass
 from reach_worker.services.effects import Step
@@ -10,11 +11,20 @@ from reach_worker.services.effects import Step
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An outcome and the message that brought it (``None``: the router found out by itself)."""
+    """An outcome and the message that brought it (``None``: the router found out by itself).
+
+    ``leg``: what comes next, where the task was handed on.
+    """
 
     dispatch: Dispatch
     outcome: Outcome
     delivery: Delivery | None
+    leg: Leg | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The task's own body, in every outcome but a success."""
+        return b"" if self.delivery is None else split(self.delivery.headers, self.delivery.body)[1]
 
 
 def found_out(

@@ -1,0 +1,78 @@
+"""Tasks that agents hand on: what the next agent gets."""
+
+from dataclasses import replace
+
+from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.envelope import Envelope
+from reach_worker.core.handoff import (
+    BadHandoff,
+    Handoff,
+    HandOn,
+    Leg,
+    hand_on,
+    handoff_from,
+    next_leg,
+    split,
+)
+from reach_worker.core.message import Delivery
+from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
+from reach_worker.core.recovery import Bury
+from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.told import Told
+
+
+class Legs:
+    """Reads handoffs, by what this router knows of the fleet."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def read(self, dispatch: Dispatch, outcome: Outcome, delivery: Delivery) -> Told:
+        """What an agent says of a handoff. One that cannot be followed is its failure: another agent may do better."""
+        said, own = split(delivery.headers, delivery.body)
+        leg = self._leg(handoff_from(said), own, dispatch)
+        if isinstance(leg, BadHandoff):
+            failed = replace(outcome, outcome=OutcomeClass.FAILED, message=leg.why)
+            return Told(dispatch, failed, delivery)
+        return Told(dispatch, replace(outcome, message=leg.words), delivery, leg)
+
+    def _leg(self, handoff: Handoff | BadHandoff, own: bytes, dispatch: Dispatch) -> Leg | BadHandoff:
+        if isinstance(handoff, BadHandoff):
+            return handoff
+        limit = self._desk.policies.intake.max_body_bytes
+        return next_leg(
+            handoff,
+            own,
+            dispatch.envelope,
+            agent_id=dispatch.agent_id,
+            fleet=self._desk.fleet,
+            max_bytes=limit,
+        )
+
+    def hand_on(self, told: Told, attempt: Attempt) -> HandOn | Bury | None:
+        """What follows where a task was handed on; ``None`` where it was not."""
+        if told.leg is None or attempt.outcome is not OutcomeClass.HANDOFF:
+            return None
+        policies = self._desk.policies
+        return hand_on(
+            told.dispatch.envelope, attempt, told.leg, limits=policies.handoff, retry=policies.retry
+        )
+
+    def following(self, told: Told) -> tuple[Envelope, bytes]:
+        """The task as it goes on after this outcome, if that was acted on: what was sent then, and may be again."""
+        if told.leg is None:
+            return told.dispatch.envelope, told.body
+        attempt = Attempt(
+            number=told.dispatch.envelope.next_attempt,
+            agent_id=told.dispatch.agent_id,
+            dispatch_id=told.dispatch.dispatch_id,
+            decision_id=told.dispatch.decision_id,
+            outcome=OutcomeClass.HANDOFF,
+            message=told.outcome.message,
+            dispatched_at=told.dispatch.dispatched_at,
+            ended_at=self._desk.clock.utc_us(),
+        )
+        step = self.hand_on(told, attempt)
+        if isinstance(step, HandOn):
+            return step.envelope, step.leg.body
+        return told.dispatch.envelope, told.body
