@@ -1,6 +1,7 @@
 """Delivers every task to the agent that should do it, and proves that it did."""
 
 from reach_worker.agent.agent import Agent, capability
+from reach_worker.agent.calls import CallLimit
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import BadRequest, Cancelled, RateLimited, Rejected, Unavailable
 from reach_worker.core.handoff import Handoff
@@ -8,6 +9,7 @@ from reach_worker.core.handoff import Handoff
 __all__ = [
     "Agent",
     "BadRequest",
+    "CallLimit",
     "Cancelled",
     "Context",
     "Handoff",

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any
 
+from reach_worker.agent.calls import AttemptCalls, Made
 from reach_worker.agent.cancel_signal import CancelSignal
 from reach_worker.agent.voice import Spent, Voice
 from reach_worker.core.dispatch import Dispatch
@@ -53,6 +54,7 @@ class Context:
     handed: Handed | None = None
     chain: tuple[str, ...] = ()
     _voice: Voice | None = None
+    _calls: AttemptCalls | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     _monotonic: Callable[[], float] = lambda: 0.0
     _ends_at: float = 0.0
@@ -78,6 +80,23 @@ class Context:
             return _NOTHING
         return self._said(self._voice.progress(fraction, note, self._monotonic()))
 
+    def call(self, capability: str, payload: Mapping[str, Any], *, timeout: float | None = None) -> Any:
+        """Have another agent do something, and get its result; in an async handler this is awaited.
+
+        It belongs to the same flow, lasts no longer than this attempt, and is taken back if that is cancelled. At most
+        ``calls.max`` calls and ``calls.seconds`` in them; one that asks for the same as an earlier one gets its answer,
+        see :attr:`calls`. Raises ``CallLimit``; ``DeadLettered``, ``Unmatched``, ``TaskCancelled`` or ``CallTimeout``
+        where there is no result; ``Cancelled`` after the attempt was cancelled; ``ValueError`` for what is no payload.
+        """
+        if self._calls is None:
+            raise RuntimeError("this context has no broker behind it: nobody can be called")
+        return self._done(self._calls.call(capability, payload, timeout))
+
+    @property
+    def calls(self) -> tuple[Made, ...]:
+        """The calls so far, those that repeated another one included."""
+        return () if self._calls is None else tuple(self._calls.made)
+
     def charge(self, cost: float = 0.0, *, tokens_in: int = 0, tokens_out: int = 0) -> None:
         """Book what this attempt has cost, more each time. It is recorded however the attempt ends."""
         self.spent.add(cost, tokens_in, tokens_out)
@@ -87,6 +106,8 @@ class Context:
         self.cancelled.set()
         if self._voice is not None:
             self._voice.silence()
+        if self._calls is not None:
+            self._calls.end()
 
     def _said(self, saying: Coroutine[Any, Any, None]) -> Awaitable[None]:
         """From the handler's own loop it is awaited there; from its thread it is waited for here."""
@@ -94,6 +115,12 @@ class Context:
             return saying
         asyncio.run_coroutine_threadsafe(saying, self._loop).result()
         return _NOTHING
+
+    def _done(self, doing: Coroutine[Any, Any, Any]) -> Any:
+        """The same where something comes of it."""
+        if self._loop is None or _running_loop() is self._loop:
+            return doing
+        return asyncio.run_coroutine_threadsafe(doing, self._loop).result()
 
 
 class _Nothing:
@@ -112,6 +139,12 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def with_calls(context: Context, make: Callable[[Callable[[], float]], AttemptCalls]) -> AttemptCalls:
+    """Let its handler call other agents, as long as the attempt may last."""
+    calls = context._calls = make(context.seconds_left)  # noqa: SLF001 - its own module
+    return calls
 
 
 def context_of(

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
+from reach_worker.agent.calls import AttemptCalls
 from reach_worker.agent.context import Context
 from reach_worker.agent.run import Ending
 from reach_worker.agent.voice import Voice
@@ -38,6 +39,7 @@ class Run:
     leased: bool = False
     context: Context | None = None
     voice: Voice | None = None
+    calls: AttemptCalls | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     def envelope(self) -> Envelope:

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.announcer import Announcer
-from reach_worker.agent.context import context_of
+from reach_worker.agent.calls import AttemptCalls
+from reach_worker.agent.context import context_of, with_calls
 from reach_worker.agent.in_hand import InHand, Run, not_to_run, too_late
 from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, run_handler
+from reach_worker.agent.switchboard import Switchboard
 from reach_worker.agent.voice import Speech, Voice
 from reach_worker.agent.watchdog import Watchdog
 from reach_worker.core import handoff
@@ -80,6 +83,7 @@ class Worker:
         self._clock = clock
         self._capacity = self.manifest.max_concurrency
         self._hand = InHand(self._capacity)
+        self._board = Switchboard(bus, clock, names)
         self._outbox = Outbox(bus, clock, names.returns)
         self._speech = Speech(bus, clock)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
@@ -110,6 +114,7 @@ class Worker:
                 self._announcer.beat_forever(self._clock, self._policy.heartbeat_s), name="heartbeats"
             )
             sender = group.create_task(self._outbox.run(), name="outcomes")
+            board = group.create_task(self._board.run(), name="calls")
             speaker = group.create_task(self._speech.run(), name="chunks")
             await self._announcer.introduce()
             await self._bus.want("work", wanted=True)
@@ -120,6 +125,7 @@ class Worker:
             await self._drain()
             beats.cancel()
             sender.cancel()
+            board.cancel()
             speaker.cancel()
 
     @property
@@ -131,6 +137,7 @@ class Worker:
         for delivery in self._bus.inbox.take("work"):
             self._take(delivery)
         await self._mail(self._bus.inbox.take("instance"))
+        self._board.look()
         await self._while_paused()
         await self._not_for_long()
         self._start_runs(group)
@@ -171,6 +178,7 @@ class Worker:
             for delivery in self._bus.inbox.take("work"):
                 self._take(delivery)
             self._hand_back()
+            await self._answers(self._bus.inbox.take("instance"))
             await self._long_runs.keep(self._hand.running.values())
             await self._wait()
         for run in list(self._hand.running.values()):
@@ -268,6 +276,7 @@ class Worker:
             run.context = context_of(
                 run.dispatch, run.task, self._clock.monotonic, run.voice, self._resources
             )
+            run.calls = with_calls(run.context, partial(self._calls_of, run))
             ending = await run_handler(
                 self._handlers[run.dispatch.envelope.capability],
                 run.task,
@@ -284,10 +293,16 @@ class Worker:
             run.voice.silence()
             self._finish(run, ending, seconds)
         finally:
+            if run.calls is not None:
+                run.calls.end()
             self._hand.running.pop(run.dispatch.dispatch_id, None)
             self._long_runs.ended(run)
             self._completed += 1
             self._bus.inbox.arrived.set()
+
+    def _calls_of(self, run: Run, seconds_left: Callable[[], float]) -> AttemptCalls:
+        policy, monotonic = self._policy.calls, self._clock.monotonic
+        return AttemptCalls(run.dispatch, run.task, self._board, policy, monotonic, seconds_left)
 
     async def _said_started(self, run: Run) -> bool:
         headers = {**run.dispatch.headers(), OUTCOME: STARTED_NOTE}
@@ -321,20 +336,28 @@ class Worker:
 
     async def _mail(self, deliveries: Sequence[Delivery]) -> None:
         """Questions, probes, cancels; to take no more, and to go on."""
-        if not deliveries:
+        others = self._board.take(deliveries)
+        if not others:
+            await self._bus.ack(deliveries)
             return
-        keys = {delivery.routing_key for delivery in deliveries}
+        keys = {delivery.routing_key for delivery in others}
         if WHO in keys:
             await self._announcer.introduce()
         elif self._bus.mailbox in keys:
             await self._announcer.beat()
-        for delivery in deliveries:
+        for delivery in others:
             if delivery.body in (PAUSE, RESUME) and delivery.routing_key == self._bus.mailbox:
                 await self._consume(wanted=delivery.body == RESUME)
             if delivery.routing_key == cancel_key(self.manifest.id):
                 self._cancel(delivery.body.decode("utf-8", "replace"))
             if delivery.routing_key == go_key(self.manifest.id):
                 self._go(delivery.body.decode("utf-8", "replace"))
+        await self._bus.ack(deliveries)
+
+    async def _answers(self, deliveries: Sequence[Delivery]) -> None:
+        """While it drains: the answers that what runs still waits for."""
+        self._board.take(deliveries)
+        self._board.look()
         await self._bus.ack(deliveries)
 
     def _go(self, dispatch_id: str) -> None:

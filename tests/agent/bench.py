@@ -94,6 +94,7 @@ class Bench:
             "task", {}
         )
         given: dict[str, Any] = {
+            "envelope": envelope,
             "dispatch_id": f"d-{task_id}",
             "decision_id": "decision",
             "agent_id": self.agent.manifest.id,
@@ -102,7 +103,7 @@ class Bench:
             "start_by": self.clock.utc_us() + 60_000_000,
             "timeout_ms": 5_000,
         } | fields
-        dispatch = Dispatch(envelope, **given)
+        dispatch = Dispatch(**given)
         body = orjson.dumps(task)
         self.broker.publish(dispatch_message(self.names, dispatch, body, pickup_s=60.0))
         return dispatch
