@@ -1,7 +1,8 @@
 """Calling other agents in the middle of one's own work.
 
-A call is a task of its own in the same flow, with an id that follows from the dispatch and what is asked: so the same
-call is made once, also where it is sent again because the session ended, or its handler runs again after a crash.
+A call is a task of its own in the same flow, with an id that follows from the attempt and what is asked: so the same
+call is made once, also where it is sent again because the session ended, or where the attempt begins anew because its
+process died or was stopped. A retry is another attempt, and calls again.
 """
 
 import asyncio
@@ -78,6 +79,7 @@ class AttemptCalls:
     _calls: dict[str, OpenCall] = field(default_factory=dict)
     _spent: _Spent = field(default_factory=_Spent)
     _over: bool = False
+    _left_open: bool = False
 
     async def call(self, capability: str, payload: Mapping[str, Any], timeout: float | None = None) -> Any:
         """The result of the other agent's work.
@@ -96,6 +98,10 @@ class AttemptCalls:
             words = "[flow %s task %s] the call of %s repeats one of this task: it is answered from that, %s"
             log.info(words, call.envelope.flow_id, self.dispatch.envelope.task_id, capability, call.task_id)
         return result_of(await self._answer(call), call.task_id)
+
+    def leave_open(self) -> None:
+        """The attempt begins anew elsewhere, and makes the same calls: nothing of them is taken back."""
+        self._left_open = True
 
     def end(self) -> None:
         """The attempt is over, or is to stop: what is open is taken back."""
@@ -150,11 +156,12 @@ class AttemptCalls:
         if not call.answer.done():
             call.answer.set_exception(why)
             call.answer.exception()  # seen: nobody may be waiting any more
-            self.board.call_off(call)
+            self.board.close(call, take_back=not self._left_open)
 
     def _envelope(self, name: str, capability: str) -> Envelope:
         mine, agent_id = self.dispatch.envelope, self.dispatch.agent_id
-        task_id = blake2b(f"{self.dispatch.dispatch_id} {name}".encode(), digest_size=16).hexdigest()
+        attempt = f"{mine.task_id} {mine.life} {mine.next_attempt} {name}"
+        task_id = blake2b(attempt.encode(), digest_size=16).hexdigest()
         had = leg_name(mine.capability, self.task.payload)
         return Envelope(
             task_id=task_id,

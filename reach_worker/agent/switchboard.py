@@ -55,10 +55,10 @@ class Switchboard:
         self._open[call.task_id] = call
         self._work.set()
 
-    def call_off(self, call: OpenCall) -> None:
-        """Nobody waits for it any more: the routers are told, if they may know of it."""
+    def close(self, call: OpenCall, *, take_back: bool) -> None:
+        """Nobody waits for it any more here: to be taken back the routers are told, if they may know of it."""
         self._open.pop(call.task_id, None)
-        if call.tried:
+        if call.tried and take_back:
             body = call_off_body(call.task_id)
             self._off.append(
                 Message(CANCEL_TASK, body, {}, self._names.events, persistent=False, mandatory=False)

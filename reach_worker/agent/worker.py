@@ -183,6 +183,8 @@ class Worker:
             await self._wait()
         for run in list(self._hand.running.values()):
             self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None)
+            if run.calls is not None:
+                run.calls.leave_open()
             run.stop.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):

@@ -32,7 +32,7 @@ def history_tree(history: TaskHistory, others: Sequence[StoredTask] = ()) -> Nod
             place.add(f"handed on: {' → '.join(chain)}")
         _add_life(place, history, life)
     _add_callers(root, history)
-    _add_flow(root, [other for other in others if other.task_id != task.task_id])
+    _add_flow(root, [other for other in others if other.task_id != task.task_id], task.caller)
     return root
 
 
@@ -173,13 +173,14 @@ def _add_end(place: Node, end: Ended) -> None:
     place.add(f"end at {local(end.at)}: {state}{why}", _STYLES.get(end.state, "bold"))
 
 
-def _add_flow(root: Node, others: Sequence[StoredTask]) -> None:
+def _add_flow(root: Node, others: Sequence[StoredTask], caller: str) -> None:
     """What else belongs to it: the legs of a race or fan-out, what its agents asked of others."""
     if not others:
         return
     node = root.add("in the same flow", "bold")
     for other in others[:MOST_OTHERS]:
-        node.add(f"{other.task_id}: {state_words(other)}", _STYLES.get(other.state, ""))
+        what = "" if other.caller == caller else f"{other.capability} for {other.caller}, "
+        node.add(f"{other.task_id}: {what}{state_words(other)}", _STYLES.get(other.state, ""))
     if len(others) > MOST_OTHERS:
         node.add(f"and {len(others) - MOST_OTHERS} more: reach explain --flow {others[0].flow_id}", QUIET)
 

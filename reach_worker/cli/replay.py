@@ -39,6 +39,7 @@ class Wish:
     edit: str | None
     settings: tuple[tuple[str, Any], ...]
     removals: tuple[str, ...]
+    from_start: bool
     force: bool
     dry_run: bool
 
@@ -57,6 +58,12 @@ class Wish:
 
     def _edit(self, wanted: Filter, environ: dict[str, str]) -> Edit | None:
         changes = Changes(self.settings, self.removals) if self.settings or self.removals else None
+        if self.from_start:
+            if self.edit is not None or changes is not None:
+                raise click.UsageError(
+                    "--from-start sends the task as it was received: it cannot be edited too"
+                )
+            return _as_received
         if self.edit is None:
             return None if changes is None else _changing(changes)
         if changes is not None:
@@ -66,6 +73,10 @@ class Wish:
         if len(wanted.task_ids) != 1:
             raise click.UsageError("--edit is for one task: name it with --task-id (--set is for many)")
         return _editing(environ) if self.edit == EDITOR else _replacing(read_file(self.edit))
+
+
+async def _as_received(letter: DeadLetter) -> bytes:
+    return letter.received
 
 
 def _changing(changes: Changes) -> Edit:
@@ -124,6 +135,11 @@ def _editing(environ: dict[str, str]) -> Edit:
     "--unset", "removals", multiple=True, type=pointer, metavar="POINTER", help="Take this out of each body."
 )
 @click.option(
+    "--from-start",
+    is_flag=True,
+    help="Where agents handed them on: as received, not from the agent that failed.",
+)
+@click.option(
     "--force", is_flag=True, help="Also those that were replayed three times, or have succeeded since."
 )
 @json_option
@@ -133,8 +149,9 @@ def replay(invocation: Invocation, /, *, as_json: bool, **options: Any) -> int:
 
     Without a filter all that are there when it begins, never one twice. Each is sent on, confirmed, before it is
     removed; one that a crash leaves behind may be replayed again, and does not run twice. It begins a new life: a fresh
-    budget of attempts, the old history kept. Held back, and kept, is one that is no task, was replayed three times
-    already, or has gone on since: by the store its task has succeeded after all, or began anew.
+    budget of attempts, the old history kept; one that agents handed on begins where it died. Held back, and kept, is one
+    that is no task, was replayed three times already, or has gone on since: by the store its task has succeeded after
+    all, or began anew.
 
     Exit status 1: some were held back or failed, the run ended early, or a task that was named is not there.
     """

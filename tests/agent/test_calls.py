@@ -357,6 +357,18 @@ async def test_a_handler_that_runs_again_after_a_crash_makes_the_same_call() -> 
     assert ids[0] == ids[1]
 
 
+async def test_what_is_stopped_leaves_its_call_to_who_begins_it_anew() -> None:
+    desk = caller(lambda context: context.call("text.two", {}))
+    bench = desk.bench
+    async with bench.running():
+        bench.dispatch("t1")
+        await desk.called()
+
+    (delivery,) = bench.broker.messages(bench.names.outcomes("r1"))
+    assert bench.read(delivery).outcome is OutcomeClass.RELEASED
+    assert ("publish", CANCEL_TASK) not in bench.bus.journal
+
+
 async def test_answers_come_while_the_worker_drains() -> None:
     desk = caller(lambda context: context.call("text.two", {}))
     bench = desk.bench

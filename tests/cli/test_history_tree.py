@@ -311,3 +311,11 @@ def test_a_task_that_was_handed_on_shows_by_whom_and_to_whom() -> None:
     assert "handed on: quick → slow" in told
     assert "handoff: to slow for text.hold: too long for me" in told
     assert told.index("attempt 1 → quick") < told.index("attempt 2 → slow")
+
+
+def test_what_an_agent_called_for_says_what_and_who() -> None:
+    called = replace(LIFE, task_id="c1", capability="text.hold", caller="quick")
+    told = list(lines(history_tree(history(), [LIFE, called])))
+
+    assert "in the same flow" in told
+    assert "c1: text.hold for quick, succeeded" in told

@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.errors import StoreUnavailable
-from reach_worker.ports import Row, Standing
+from reach_worker.ports import Decided, Row, Standing
 from reach_worker.store import SqliteStore
 from reach_worker.store.conservation import DEAD, DOUBLED, KNOWN, OPEN, Conservation
 from reach_worker.store.row_lines import to_line
@@ -107,6 +108,21 @@ async def test_open_lives_say_what_is_out(path: Path) -> None:
     assert [name for name, life in found.items() if life.parked] == ["parked"]
     assert [name for name, life in found.items() if life.only_late] == ["late"]
     assert [name for name, life in found.items() if life.began_anew] == ["anew"]
+
+
+def of_capability(row: Decided, capability: str) -> Decided:
+    return replace(row, decision={**row.decision, "capability": capability})
+
+
+async def test_what_was_handed_on_waits_for_the_capability_that_was_decided_on_last(path: Path) -> None:
+    first = of_capability(decided("t1", at=NOON), "log.query")
+    then = of_capability(decided("t1", decision_id="x2", at=NOON + 1), "log.sum")
+    await record(path, accepted("t1"), first, then, accepted("t2"), of_capability(decided("t2"), "log.query"))
+    spill(path, of_capability(decided("t2", decision_id="x3", at=NOON + 2), "log.count"))
+
+    async with Conservation(path) as store:
+        found = {life.task_id: life.capability for life in await store.open_lives()}
+    assert found == {"t1": "log.sum", "t2": "log.count"}
 
 
 async def test_dead_letters_after_which_nothing_began(path: Path) -> None:

@@ -14,6 +14,7 @@ from reach_worker.core.names import Names
 from tests.bus.private_node import Node, private_node
 from tests.bus.wire import shared_broker
 from tests.system.crew import MEMBERS
+from tests.system.handing_agents import HANDING
 from tests.system.processes import Processes, environment
 from tests.system.small_agents import AGENTS
 from tests.system.talkers import TALKERS
@@ -51,7 +52,7 @@ def fresh_prefix(broker_url: str) -> Iterator[str]:
 
 def delete_all(broker_url: str, prefix: str) -> None:
     """Delete what these tests may have made under a prefix. What does not exist is fine."""
-    manifests = [agent.manifest for agent in (*AGENTS, *MEMBERS, *TALKERS)]
+    manifests = [agent.manifest for agent in (*AGENTS, *MEMBERS, *TALKERS, *HANDING)]
     made = topology.complete(
         Names(prefix),
         router_ids=ROUTERS,
