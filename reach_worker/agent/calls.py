@@ -23,7 +23,7 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.tags import fold
 from reach_worker.core.task import Task
 from reach_worker.core.task_errors import CallTimeout, result_of
-from reach_worker.core.visits import Visit, leg_name
+from reach_worker.core.visits import Visit, work_name
 from reach_worker.errors import ReachError
 
 log = logging.getLogger("reach.agent")
@@ -88,7 +88,7 @@ class AttemptCalls:
         :class:`Cancelled` once the attempt is cancelled, and ``ValueError`` for a payload that is no JSON object.
         """
         capability, payload = fold(capability), _as_sent(payload)
-        name = leg_name(capability, payload)
+        name = work_name(capability, payload)
         call = self._calls.get(name)
         if call is None:
             call = self._calls[name] = self._begin(name, capability, payload, timeout)
@@ -162,7 +162,7 @@ class AttemptCalls:
         mine, agent_id = self.dispatch.envelope, self.dispatch.agent_id
         attempt = f"{mine.task_id} {mine.life} {mine.next_attempt} {name}"
         task_id = blake2b(attempt.encode(), digest_size=16).hexdigest()
-        had = leg_name(mine.capability, self.task.payload)
+        had = work_name(mine.capability, self.task.payload)
         return Envelope(
             task_id=task_id,
             flow_id=mine.flow_id,

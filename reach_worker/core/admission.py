@@ -13,7 +13,7 @@ from reach_worker.core.outcome import DeadLetterReason, cut
 from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import TagTable, fold
 from reach_worker.core.task import LONGEST_DEADLINE_MS, LONGEST_ID, Refusal, Task, decode_task, usable_id
-from reach_worker.core.visits import been_at, leg_name
+from reach_worker.core.visits import been_at, work_name
 
 CALL: Final = "x-reach-call"
 """Marks a task that an agent calls for, on its way to the routers: it is new, and may come twice, as if published."""
@@ -180,7 +180,7 @@ def _visited(admitted: Admitted) -> frozenset[str]:
     if task.handoff is None:
         return frozenset()
     try:
-        return been_at(envelope.visited, leg_name(envelope.capability, task.payload))
+        return been_at(envelope.visited, work_name(envelope.capability, task.payload))
     except ValueError:
         return frozenset()
 

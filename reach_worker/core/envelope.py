@@ -109,15 +109,15 @@ class Envelope:
         return self.attempts[-1].dispatch_id if self.attempts else ""
 
     @property
-    def leg(self) -> tuple[Attempt, ...]:
+    def stretch(self) -> tuple[Attempt, ...]:
         """The attempts since it was handed on last: what was before is another agent's, of another piece of work."""
         handed = (n for n, a in enumerate(self.attempts, 1) if a.outcome is OutcomeClass.HANDOFF)
         return self.attempts[max(handed, default=0) :]
 
     @property
     def retries_spent(self) -> int:
-        """Attempts of this leg that count toward the configured retries."""
-        return sum(1 for attempt in self.leg if RULES[attempt.outcome].spends_retry)
+        """Attempts of this stretch that count toward the configured retries."""
+        return sum(1 for attempt in self.stretch if RULES[attempt.outcome].spends_retry)
 
     @property
     def asks_budget(self) -> bool:
@@ -129,13 +129,13 @@ class Envelope:
         """Agents that step back for this task, with why."""
         return {
             attempt.agent_id: f"{attempt.outcome.value} at attempt {attempt.number}"
-            for attempt in self.leg
+            for attempt in self.stretch
             if RULES[attempt.outcome].excludes
         }
 
     def rejected_by(self) -> frozenset[str]:
         """Agents that said it is not their capability: they do not get it again."""
-        return frozenset(a.agent_id for a in self.leg if a.outcome is OutcomeClass.REJECTED)
+        return frozenset(a.agent_id for a in self.stretch if a.outcome is OutcomeClass.REJECTED)
 
     def chain(self, agent_id: str = "") -> tuple[str, ...]:
         """Who had it one after the other, the last one being ``agent_id``."""

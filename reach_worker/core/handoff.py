@@ -1,9 +1,9 @@
 """Handing a task on: an agent has done its part, and another one goes on with the same task.
 
 The outcome's body is what the agent says of the handoff, as JSON, and then the task's own body as it was; a header tells
-where the one ends. So whoever settles it can go on in either way: with the next leg, or, where the handoff is no good,
-with the task as the agent had it. A leg is one piece of work, a capability and a payload. It begins with a budget of
-retries of its own; the history, the deadline and the number of hops go on.
+where the one ends. So whoever settles it can go on in either way: with the next stretch, or, where the handoff is no
+good, with the task as the agent had it. A stretch is one piece of work, a capability and a payload. It begins with a
+budget of retries of its own; the history, the deadline and the number of hops go on.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from reach_worker.core.outcome import Attempt, DeadLetterReason, cut
 from reach_worker.core.recovery import Bury
 from reach_worker.core.tags import fold
 from reach_worker.core.task import Refusal, Task, decode_task
-from reach_worker.core.visits import Visit, been_at, leg_name
+from reach_worker.core.visits import Visit, been_at, work_name
 
 LONGEST_REASON: Final = 300
 
@@ -62,7 +62,7 @@ class BadHandoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class Stretch:
     """What comes next. ``holders``: agents that could have it; ``visit``: the agent that hands on, with what it had."""
 
     task: Task
@@ -82,10 +82,10 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class HandOn:
-    """Route the next leg."""
+    """Route the next stretch."""
 
     envelope: Envelope
-    leg: Leg
+    stretch: Stretch
 
 
 # -- on the wire
@@ -145,9 +145,9 @@ def handoff_from(text: bytes) -> Handoff | BadHandoff:
 # -- where to
 
 
-def next_leg(
+def next_stretch(
     handoff: Handoff, own: bytes, envelope: Envelope, *, agent_id: str, fleet: Fleet, max_bytes: int
-) -> Leg | BadHandoff:
+) -> Stretch | BadHandoff:
     """The task as the next agent gets it. ``own``: the body as ``agent_id`` had it."""
     aimed = _aim(handoff, envelope.capability, fleet)
     if isinstance(aimed, BadHandoff):
@@ -155,7 +155,7 @@ def next_leg(
     capability, holders = aimed
     try:
         body = _next_body(handoff, own, capability, agent_id, same=capability == envelope.capability)
-        had = leg_name(envelope.capability, orjson.loads(own).get("payload") or {})
+        had = work_name(envelope.capability, orjson.loads(own).get("payload") or {})
     except (TypeError, ValueError) as error:
         return BadHandoff(f"what it hands on cannot be written: {error}")
     task = decode_task(body, max_bytes=max_bytes)
@@ -163,10 +163,10 @@ def next_leg(
         return BadHandoff(f"what it hands on, with the task as it was received, is no task: {task.error}")
     why = f": {handoff.reason}" if handoff.reason else ""
     to = f"{handoff.to_agent} for {capability}" if handoff.to_agent else f"whoever has {capability}"
-    return Leg(
+    return Stretch(
         task=task,
         body=body,
-        name=leg_name(capability, task.payload),
+        name=work_name(capability, task.payload),
         to_agent=handoff.to_agent,
         holders=holders,
         visit=Visit(agent_id, had),
@@ -227,39 +227,39 @@ def _next_body(handoff: Handoff, own: bytes, capability: str, agent_id: str, *, 
 
 
 def hand_on(
-    envelope: Envelope, attempt: Attempt, leg: Leg, *, limits: HandoffPolicy, retry: RetryPolicy
+    envelope: Envelope, attempt: Attempt, stretch: Stretch, *, limits: HandoffPolicy, retry: RetryPolicy
 ) -> HandOn | Bury:
-    """What follows from a handoff: the next leg, or no more. ``envelope`` is as the handing agent had it."""
+    """What follows from a handoff: the next stretch, or no more. ``envelope`` is as the handing agent had it."""
     tried = envelope.with_attempt(attempt)
-    visited = (*envelope.visited, leg.visit)
+    visited = (*envelope.visited, stretch.visit)
     chain = " → ".join(visit.agent_id for visit in visited)
-    to = leg.to_agent or leg.capability
+    to = stretch.to_agent or stretch.capability
     if envelope.hops >= limits.hops:
         return Bury(tried, DeadLetterReason.HOP_LIMIT, f"{too_far(limits)}: {chain} → {to}")
-    if leg.holders <= been_at(visited, leg.name):
-        error = f"it comes back in a circle: {chain} → {to}, which had {leg.capability} with this very payload before"
+    if stretch.holders <= been_at(visited, stretch.name):
+        error = f"it comes back in a circle: {chain} → {to}, which had {stretch.capability} with this very payload before"
         return Bury(tried, DeadLetterReason.HOP_LIMIT, error)
     if len(tried.attempts) >= retry.max_dispatches:
-        error = (
-            f"{len(tried.attempts)} dispatches, the most that a task may have, the last: handed {leg.words}"
-        )
+        error = f"{len(tried.attempts)} dispatches, the most that a task may have, the last: handed {stretch.words}"
         return Bury(tried, DeadLetterReason.ATTEMPTS_EXHAUSTED, error)
     if tried.deadline is not None and attempt.ended_at >= tried.deadline:
         return Bury(
-            tried, DeadLetterReason.EXPIRED, f"no time left for another agent after it was handed {leg.words}"
+            tried,
+            DeadLetterReason.EXPIRED,
+            f"no time left for another agent after it was handed {stretch.words}",
         )
     following = replace(
         tried,
-        capability=leg.capability,
-        side_effects=leg.side_effects,
-        to_agent=leg.to_agent,
-        from_agent=leg.visit.agent_id,
+        capability=stretch.capability,
+        side_effects=stretch.side_effects,
+        to_agent=stretch.to_agent,
+        from_agent=stretch.visit.agent_id,
         hops=envelope.hops + 1,
         visited=visited,
         crashes=0,
         not_before=0,
     )
-    return HandOn(following, leg)
+    return HandOn(following, stretch)
 
 
 def too_far(limits: HandoffPolicy) -> str:

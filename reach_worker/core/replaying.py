@@ -71,7 +71,7 @@ def replayed(letter: DeadLetter, anew: Anew) -> tuple[Envelope, bytes] | HeldBac
     """What replaying a dead letter sends to the routers: a new life, with a fresh budget and the old history kept.
 
     The same letter always makes the same life of the same task, so that a second copy is told from another replay.
-    A task that was handed on begins anew with the leg that died: what the agents before did is done.
+    A task that was handed on begins anew with the stretch that died: what the agents before did is done.
     """
     if letter.is_outcome:
         return HeldBack("it is an agent's outcome, not a task; read it, then drop it")

@@ -10,13 +10,13 @@ VISITED: Final = "x-reach-visited"
 
 
 class Visit(NamedTuple):
-    """An agent that handed the task on, or calls another. ``leg`` names what it had, see :func:`leg_name`."""
+    """An agent that handed the task on, or calls another. ``work`` names what it had, see :func:`work_name`."""
 
     agent_id: str
-    leg: str
+    work: str
 
 
-def leg_name(capability: str, payload: Mapping[str, Any]) -> str:
+def work_name(capability: str, payload: Mapping[str, Any]) -> str:
     """A short name for one piece of work: the same for the same capability and the same payload, in any order of keys.
 
     Raises ``ValueError`` where the payload cannot be written as JSON (it is nested too deep).
@@ -29,8 +29,8 @@ def leg_name(capability: str, payload: Mapping[str, Any]) -> str:
 
 
 def been_at(visited: Sequence[Visit], name: str) -> frozenset[str]:
-    """Agents that have had the leg of this name before."""
-    return frozenset(visit.agent_id for visit in visited if visit.leg == name)
+    """Agents that have had the work of this name before."""
+    return frozenset(visit.agent_id for visit in visited if visit.work == name)
 
 
 def written(visited: Sequence[Visit]) -> str | None:

@@ -16,17 +16,17 @@ from reach_worker.core.handoff import (
     Handoff,
     HandoffPolicy,
     HandOn,
-    Leg,
+    Stretch,
     hand_on,
     handoff_from,
-    next_leg,
+    next_stretch,
     outcome_body,
     said,
     split,
 )
 from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
 from reach_worker.core.recovery import Bury
-from reach_worker.core.visits import Visit, been_at, leg_name, visits_from, written
+from reach_worker.core.visits import Visit, been_at, visits_from, work_name, written
 from tests.core.agents import fleet_of, manifest
 from tests.core.wire import ENVELOPE, JUNK
 
@@ -48,15 +48,15 @@ def fleet() -> Fleet:
     )
 
 
-def leg(
+def stretch(
     handoff: Handoff, own: bytes = BODY, envelope: Envelope = TASK, agent_id: str = "a"
-) -> Leg | BadHandoff:
-    return next_leg(handoff, own, envelope, agent_id=agent_id, fleet=fleet(), max_bytes=10_000)
+) -> Stretch | BadHandoff:
+    return next_stretch(handoff, own, envelope, agent_id=agent_id, fleet=fleet(), max_bytes=10_000)
 
 
-def good(handoff: Handoff, own: bytes = BODY, envelope: Envelope = TASK, agent_id: str = "a") -> Leg:
-    found = leg(handoff, own, envelope, agent_id)
-    assert isinstance(found, Leg), found
+def good(handoff: Handoff, own: bytes = BODY, envelope: Envelope = TASK, agent_id: str = "a") -> Stretch:
+    found = stretch(handoff, own, envelope, agent_id)
+    assert isinstance(found, Stretch), found
     return found
 
 
@@ -114,19 +114,19 @@ def test_visits_that_are_none_are_an_error(raw: str) -> None:
         visits_from(raw)
 
 
-def test_a_leg_is_a_capability_and_a_payload_in_any_order_of_keys() -> None:
-    name = leg_name("text.one", {"a": 1, "b": 2})
+def test_a_stretch_is_a_capability_and_a_payload_in_any_order_of_keys() -> None:
+    name = work_name("text.one", {"a": 1, "b": 2})
 
-    assert name == leg_name("text.one", {"b": 2, "a": 1})
-    assert name != leg_name("text.two", {"a": 1, "b": 2})
-    assert name != leg_name("text.one", {"a": 1, "b": 3})
+    assert name == work_name("text.one", {"b": 2, "a": 1})
+    assert name != work_name("text.two", {"a": 1, "b": 2})
+    assert name != work_name("text.one", {"a": 1, "b": 3})
     assert been_at((Visit("a", name), Visit("b", "x")), name) == {"a"}
 
 
 # ---- what the next agent gets
 
 
-def test_the_next_leg_is_the_task_with_what_is_new() -> None:
+def test_the_next_stretch_is_the_task_with_what_is_new() -> None:
     found = good(Handoff(capability="text.two", reason="needs a two", context={"k": 1}, payload={"n": 2}))
 
     assert orjson.loads(found.body) == {
@@ -137,7 +137,7 @@ def test_the_next_leg_is_the_task_with_what_is_new() -> None:
     }
     assert found.holders == {"b", "d"}
     assert found.words == "to whoever has text.two: needs a two"
-    assert found.visit == Visit("a", leg_name("text.one", {"n": 1}))
+    assert found.visit == Visit("a", work_name("text.one", {"n": 1}))
 
 
 def test_without_a_new_payload_it_stays_and_so_do_the_required_tags_of_the_same_capability() -> None:
@@ -147,7 +147,7 @@ def test_without_a_new_payload_it_stays_and_so_do_the_required_tags_of_the_same_
     assert (found.to_agent, found.capability, found.words) == ("c", "text.one", "to c for text.one")
 
 
-def test_the_task_as_it_was_received_goes_through_all_legs() -> None:
+def test_the_task_as_it_was_received_goes_through_all_stretches() -> None:
     first = good(Handoff(capability="text.two", payload={"n": 2}))
     second = good(
         Handoff(to_agent="c", capability="text.one"), first.body, replace(TASK, capability="text.two"), "b"
@@ -178,7 +178,7 @@ def test_the_task_as_it_was_received_goes_through_all_legs() -> None:
     ],
 )
 def test_a_handoff_that_cannot_be_followed_says_why(handoff: Handoff, why: str) -> None:
-    found = leg(handoff)
+    found = stretch(handoff)
 
     assert isinstance(found, BadHandoff)
     assert why in found.why
@@ -194,14 +194,14 @@ def test_what_is_nested_too_deep_is_the_handing_agents_failure() -> None:
         deep = {"n": deep}
     own = b'{"capability": "text.one", "payload": ' + b'{"n":' * 300 + b"1" + b"}" * 300 + b"}"
 
-    found = leg(Handoff(to_agent="c"), own)
+    found = stretch(Handoff(to_agent="c"), own)
 
     assert isinstance(found, BadHandoff)
     assert "cannot be written" in found.why
 
 
 @pytest.mark.parametrize(("capability", "expected"), [("text.two", False), ("text.three", True)])
-def test_side_effects_are_those_of_the_next_leg(capability: str, expected: bool) -> None:
+def test_side_effects_are_those_of_the_next_stretch(capability: str, expected: bool) -> None:
     found = good(Handoff(capability=capability))
     step = hand_on(replace(TASK, side_effects=True), attempt(), found, limits=LIMITS, retry=RETRY)
 
@@ -218,7 +218,7 @@ def test_the_callers_word_on_side_effects_stays() -> None:
 # ---- what follows
 
 
-def test_the_next_leg_goes_on_with_the_history_and_a_budget_of_its_own() -> None:
+def test_the_next_stretch_goes_on_with_the_history_and_a_budget_of_its_own() -> None:
     failed = replace(TASK, attempts=(attempt(OutcomeClass.FAILED, "c", 1),), crashes=1, deadline=1_000)
     found = good(Handoff(to_agent="b"))
     step = hand_on(failed, attempt(number=2), found, limits=LIMITS, retry=RETRY)
@@ -235,7 +235,7 @@ def test_the_next_leg_goes_on_with_the_history_and_a_budget_of_its_own() -> None
 def test_whoever_had_this_very_work_ends_the_circle() -> None:
     there = hand_on(TASK, attempt(), good(Handoff(to_agent="b")), limits=LIMITS, retry=RETRY)
     assert isinstance(there, HandOn)
-    back = good(Handoff(to_agent="a", capability="text.one"), there.leg.body, there.envelope, "b")
+    back = good(Handoff(to_agent="a", capability="text.one"), there.stretch.body, there.envelope, "b")
 
     step = hand_on(there.envelope, attempt(number=2, agent_id="b"), back, limits=LIMITS, retry=RETRY)
 
@@ -250,7 +250,7 @@ def test_another_payload_is_other_work_and_another_agent_may_do_the_same() -> No
     there = hand_on(TASK, attempt(), good(Handoff(to_agent="b")), limits=LIMITS, retry=RETRY)
     assert isinstance(there, HandOn)
     for handoff in (Handoff(to_agent="a", payload={"n": 2}), Handoff(capability="text.one")):
-        back = good(handoff, there.leg.body, there.envelope, "b")
+        back = good(handoff, there.stretch.body, there.envelope, "b")
         step = hand_on(there.envelope, attempt(number=2, agent_id="b"), back, limits=LIMITS, retry=RETRY)
         assert isinstance(step, HandOn), step
 
@@ -293,5 +293,5 @@ def test_however_it_is_handed_on_it_ends_and_every_way_is_told(envelope: Envelop
         assert (step.envelope.task_id, step.envelope.flow_id, step.envelope.caller, step.envelope.reply_to) == (
             envelope.task_id, envelope.flow_id, envelope.caller, envelope.reply_to
         )  # fmt: skip
-        envelope, own, holder = step.envelope, step.leg.body, to
+        envelope, own, holder = step.envelope, step.stretch.body, to
         assert envelope.chain() == ("a", *ways[:count])

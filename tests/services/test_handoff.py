@@ -13,6 +13,7 @@ from reach_worker.core.replaying import Anew, replayed
 from reach_worker.testing import Fate, Moment
 from tests.services.scripted import Reply, Script, Work, always, hand_on, succeed
 from tests.services.stage import Stage, die, rules
+from tests.services.test_call_offs import cancel
 
 HANDED, FAILED = OutcomeClass.HANDOFF, OutcomeClass.FAILED
 
@@ -81,7 +82,7 @@ async def test_handing_on_is_a_success_of_the_agent_and_spends_nothing() -> None
     assert stage.end("t1").state is TaskState.SUCCEEDED
 
 
-async def test_the_next_leg_has_retries_of_its_own_and_they_use_what_was_handed_on() -> None:
+async def test_the_next_stretch_has_retries_of_its_own_and_they_use_what_was_handed_on() -> None:
     stage = Stage(policies=rules(retry=RetryPolicy(max_retries=1)))
     tries = iter([Reply(FAILED, "boom"), hand_on(capability="text.two", payload={"n": 2})])
     await a_and_b(stage, lambda _: next(tries))
@@ -95,7 +96,7 @@ async def test_the_next_leg_has_retries_of_its_own_and_they_use_what_was_handed_
     assert [one.attempt for one in stage.dispatches("t1")] == [1, 2, 3, 4]
 
 
-async def test_a_dead_letter_of_the_next_leg_keeps_the_task_as_it_was_received_and_replays_from_that_leg() -> (
+async def test_a_dead_letter_of_the_next_stretch_keeps_the_task_as_it_was_received_and_replays_from_that_stretch() -> (
     None
 ):
     stage = Stage(policies=rules(retry=RetryPolicy(max_retries=0)))
@@ -345,3 +346,31 @@ async def test_it_is_handed_on_although_the_store_is_away() -> None:
     stage.store.away = False
 
     assert stage.answer("t1")["chain"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("mode", ["race", "fanout"])
+async def test_a_share_of_a_race_or_fan_out_may_be_handed_on(mode: str) -> None:
+    stage = Stage()
+    await a_and_b(stage)
+    await stage.agent("c", "text.one", script=always(FAILED, "boom"), capability_cost=5)
+    stage.publish("t1", "text.one", mode=mode, deadline_ms=20_000)
+    await stage.pass_time(25)
+
+    answer = stage.answer("t1")
+    assert answer["final"]
+    assert stage.agents[1].ran
+    assert len(stage.ends("t1")) == 1
+    assert stage.at_rest()
+
+
+async def test_what_nobody_wants_any_more_is_not_handed_on() -> None:
+    stage = Stage()
+    await a_and_b(stage, lambda _: None)
+    stage.publish("t1", "text.one", user_id="anna")
+    await stage.settle()
+    await cancel(stage, "t1", by="anna")
+    await stage.agents[0].end(stage.agents[0].held[0], hand_on(capability="text.two"))
+    await stage.settle()
+
+    assert stage.end("t1").state is TaskState.CANCELLED
+    assert not stage.agents[1].ran

@@ -44,9 +44,9 @@ from reach_worker.services.router.call_offs import WHY
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
+from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
-from reach_worker.services.router.legs import Legs
 from reach_worker.services.router.messages import dead_letter_message, retry_message
 from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out
@@ -75,7 +75,7 @@ class Settlement:
         self._groups = groups
         self._store = store
         self._standing = DispatchStanding(desk, dispatcher)
-        self._legs = Legs(desk)
+        self._handoffs = Handoffs(desk)
 
     async def settle(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Outcome messages, from our own queue or from one that we stand by for."""
@@ -149,7 +149,7 @@ class Settlement:
         if isinstance(outcome, BadHeaders):
             return self._unreadable(delivery, outcome.error)
         if outcome.outcome is OutcomeClass.HANDOFF:
-            return self._legs.read(dispatch, outcome, delivery)
+            return self._handoffs.read(dispatch, outcome, delivery)
         return Told(dispatch, outcome, delivery)
 
     def _unreadable(self, delivery: Delivery, error: str) -> Step:
@@ -205,7 +205,7 @@ class Settlement:
         in_hand = any(envelope.task_id in held for held in (hands.by_task, hands.waiting, hands.closing))
         led_on = task is not None and task.dispatch_id != told.dispatch.dispatch_id
         if delivery is not None and led_on and not in_hand:
-            following, body = self._legs.following(told)
+            following, body = self._handoffs.following(told)
             in_doubt = self._dispatcher.in_doubt(following, delivery, task, outcome=True, body=body)
             if in_doubt is not None:
                 return in_doubt
@@ -227,7 +227,7 @@ class Settlement:
             led_there = other.uncertain and other.dispatch.envelope.knows_end_of(dispatch_id)
         if not led_there:
             return None
-        following, body = self._legs.following(told)
+        following, body = self._handoffs.following(told)
         return self._dispatcher.sent_before(other, following, told.delivery, body)
 
     def _stale(self, told: Told, why: str) -> Step:
@@ -262,7 +262,7 @@ class Settlement:
             *self._judge.judge(dispatch, outcome),
         ]
         attempt = self._attempt(dispatch, outcome)
-        step = self._legs.hand_on(told, attempt) or next_step(
+        step = self._handoffs.hand_on(told, attempt) or next_step(
             dispatch.envelope,
             attempt,
             outcome,
@@ -332,8 +332,8 @@ class Settlement:
                 now_us = desk.clock.utc_us()
                 message = retry_message(desk.names, envelope, self._body(told, flight), delay_s, now_us)
                 return Step([delivery] if delivery else [], send=[message], rows=rows)
-            case HandOn(envelope, leg) if delivery is not None:
-                return self._binder.place(Admitted(envelope, leg.task, leg.body), delivery, rows=rows)
+            case HandOn(envelope, stretch) if delivery is not None:
+                return self._binder.place(Admitted(envelope, stretch.task, stretch.body), delivery, rows=rows)
             case HandOn():
                 raise AssertionError("only a message tells where a task is handed on to")
             case TryAgain(envelope, _):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from reach_worker.core.dispatch import Dispatch, outcome_headers
-from reach_worker.core.handoff import Leg, split
+from reach_worker.core.handoff import Stretch, split
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Outcome, OutcomeClass
 from reach_worker.services.effects import Step
@@ -13,13 +13,13 @@ from reach_worker.services.effects import Step
 class Told:
     """An outcome and the message that brought it (``None``: the router found out by itself).
 
-    ``leg``: what comes next, where the task was handed on.
+    ``stretch``: what comes next, where the task was handed on.
     """
 
     dispatch: Dispatch
     outcome: Outcome
     delivery: Delivery | None
-    leg: Leg | None = None
+    stretch: Stretch | None = None
 
     @property
     def body(self) -> bytes:

@@ -8,10 +8,10 @@ from reach_worker.core.handoff import (
     BadHandoff,
     Handoff,
     HandOn,
-    Leg,
+    Stretch,
     hand_on,
     handoff_from,
-    next_leg,
+    next_stretch,
     split,
 )
 from reach_worker.core.message import Delivery
@@ -21,7 +21,7 @@ from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.told import Told
 
 
-class Legs:
+class Handoffs:
     """Reads handoffs, by what this router knows of the fleet."""
 
     def __init__(self, desk: Desk) -> None:
@@ -30,17 +30,17 @@ class Legs:
     def read(self, dispatch: Dispatch, outcome: Outcome, delivery: Delivery) -> Told:
         """What an agent says of a handoff. One that cannot be followed is its failure: another agent may do better."""
         said, own = split(delivery.headers, delivery.body)
-        leg = self._leg(handoff_from(said), own, dispatch)
-        if isinstance(leg, BadHandoff):
-            failed = replace(outcome, outcome=OutcomeClass.FAILED, message=leg.why)
+        stretch = self._stretch(handoff_from(said), own, dispatch)
+        if isinstance(stretch, BadHandoff):
+            failed = replace(outcome, outcome=OutcomeClass.FAILED, message=stretch.why)
             return Told(dispatch, failed, delivery)
-        return Told(dispatch, replace(outcome, message=leg.words), delivery, leg)
+        return Told(dispatch, replace(outcome, message=stretch.words), delivery, stretch)
 
-    def _leg(self, handoff: Handoff | BadHandoff, own: bytes, dispatch: Dispatch) -> Leg | BadHandoff:
+    def _stretch(self, handoff: Handoff | BadHandoff, own: bytes, dispatch: Dispatch) -> Stretch | BadHandoff:
         if isinstance(handoff, BadHandoff):
             return handoff
         limit = self._desk.policies.intake.max_body_bytes
-        return next_leg(
+        return next_stretch(
             handoff,
             own,
             dispatch.envelope,
@@ -51,16 +51,16 @@ class Legs:
 
     def hand_on(self, told: Told, attempt: Attempt) -> HandOn | Bury | None:
         """What follows where a task was handed on; ``None`` where it was not."""
-        if told.leg is None or attempt.outcome is not OutcomeClass.HANDOFF:
+        if told.stretch is None or attempt.outcome is not OutcomeClass.HANDOFF:
             return None
         policies = self._desk.policies
         return hand_on(
-            told.dispatch.envelope, attempt, told.leg, limits=policies.handoff, retry=policies.retry
+            told.dispatch.envelope, attempt, told.stretch, limits=policies.handoff, retry=policies.retry
         )
 
     def following(self, told: Told) -> tuple[Envelope, bytes]:
         """The task as it goes on after this outcome, if that was acted on: what was sent then, and may be again."""
-        if told.leg is None:
+        if told.stretch is None:
             return told.dispatch.envelope, told.body
         attempt = Attempt(
             number=told.dispatch.envelope.next_attempt,
@@ -74,5 +74,5 @@ class Legs:
         )
         step = self.hand_on(told, attempt)
         if isinstance(step, HandOn):
-            return step.envelope, step.leg.body
+            return step.envelope, step.stretch.body
         return told.dispatch.envelope, told.body
