@@ -78,6 +78,21 @@ class KnownTask:
         """That dispatch is recorded."""
         return any(sent == dispatch_id for sent, _ in self.sent)
 
+    def counts(self, dispatch_id: str) -> bool:
+        """That dispatch is recorded, and no other one counts in its place or in the place of one before it.
+
+        What has no side effects may have been sent by several routers, and handed on, before that was known.
+        """
+        before = dict(self.sent)
+        if dispatch_id not in before:
+            return False
+        while dispatch_id in before:
+            after = before.pop(dispatch_id)
+            if self.next_after(after) != dispatch_id:
+                return False
+            dispatch_id = after
+        return True
+
     def rival_of(self, dispatch_id: str, after: str | None = None) -> str | None:
         """The dispatch that counts in this one's place. ``after``: the one before it, where it is not recorded itself."""
         before = next((known for sent, known in self.sent if sent == dispatch_id), after)

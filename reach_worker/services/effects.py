@@ -12,18 +12,17 @@ class Step:
     """Everything that follows from one delivery.
 
     ``before``: rows that must be committed before anything is sent (tasks with side effects). ``first``: task and
-    dispatch, where the dispatch that was committed so must also be the first in its place; if it is not, ``overtaken``
-    gives what is done instead. ``send``: each
-    must be confirmed, else the step is undone with the worst result. ``offer``: sent too, but the task does
-    not depend on it; the row is recorded where nobody took it (a session that ended is not nobody). ``put_off``:
-    nothing is done now, its delivery is to be handled again. ``rows`` and ``acks`` come last. ``ended``:
-    the task that ends with it and the answer, for those who joined.
+    dispatch, where the dispatch that was committed so must also be the one that counts; if it is not, ``overtaken`` gives
+    what is done instead (``True``: it was recorded all the same). ``send``: each must be confirmed, else the step is
+    undone with the worst result. ``offer``: sent too, but the task does not depend on it; the row is recorded where
+    nobody took it (a session that ended is not nobody). ``put_off``: nothing is done now, its delivery is to be handled
+    again. ``rows`` and ``acks`` come last. ``ended``: the task that ends with it and the answer, for those who joined.
     """
 
     acks: list[Delivery] = field(default_factory=list)
     before: list[Row] = field(default_factory=list)
     first: tuple[str, str] | None = None
-    overtaken: Callable[[], "Step"] | None = None
+    overtaken: Callable[[bool], "Step"] | None = None
     send: list[Message] = field(default_factory=list)
     offer: list[tuple[Message, Row]] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -114,10 +113,10 @@ async def _first_ones(steps: Sequence[Step], store: Store, again: list[Delivery]
     found = []
     for step in steps:
         task = None if step.first is None else known.get(step.first[0])
-        if step.first is None or (task is not None and task.has(step.first[1])):
+        if step.first is None or (task is not None and task.counts(step.first[1])):
             found.append(step)
         elif task is not None and step.overtaken is not None:
-            found.append(step.overtaken())
+            found.append(step.overtaken(task.has(step.first[1])))
         else:
             _undo(step, Sent.REFUSED, again)
     return found

@@ -223,3 +223,16 @@ def test_what_is_recorded_later_never_changes_what_counts(
     for dispatch_id, after in sent[:cut]:
         assert early.next_after(after) == late.next_after(after)
         assert early.rival_of(dispatch_id) == late.rival_of(dispatch_id)
+
+
+@given(forks())
+def test_of_a_fork_exactly_one_line_counts_to_its_end(sent: list[tuple[str, str]]) -> None:
+    task = known(sent=tuple(sent))
+    line = [one for one, _ in sent if task.counts(one)]
+
+    at, expected = "", []
+    while (following := task.next_after(at)) is not None:
+        expected.append(following)
+        at = following
+    assert sorted(line) == sorted(expected)
+    assert not task.counts("not recorded")

@@ -6,7 +6,7 @@ import pytest
 
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Dispatched, Unsent
-from tests.services.scripted import Reply, Work, succeed
+from tests.services.scripted import Reply, Work, hand_on, succeed
 from tests.services.stage import OnStage, Stage
 
 HEADERS = {"x-reach-task": "t1", "x-reach-first-seen": 1, "x-reach-capability": "text.echo"}
@@ -70,3 +70,24 @@ async def test_what_was_recorded_and_never_sent_stands_in_nobodys_way() -> None:
     never = {row.dispatch_id for row in stage.rows(Unsent)}
     assert never < {row.dispatch_id for row in stage.rows(Dispatched)}
     assert r0.leases == 0
+
+
+@pytest.mark.parametrize(("count", "away"), list(product([1, 2, 3], [False, True])))
+async def test_of_copies_that_are_handed_on_to_side_effects_one_goes_on(count: int, away: bool) -> None:
+    """What has no side effects may fork while the store is away; what follows, and has them, does not."""
+    stage = Stage()
+    await routers(stage, count)
+    first = await stage.agent("a", slots=8, script=lambda _: None)
+    pay = await stage.agent("b", "text.pay", slots=8, capability_side_effects=True)
+    stage.store.away = away
+    copies(stage, 3)
+    await stage.settle()
+    for work in list(first.held):
+        await first.end(work, hand_on(capability="text.pay"))
+    await stage.settle()
+    stage.store.away = False
+    await stage.pass_time(60)
+    assert pay.ran["t1"] == 1
+    assert len(stage.ends("t1")) == 1
+    assert not set(stage.ready()) - {"caller", "dlq"}, "nothing is left on the way"
+    assert stage.unacknowledged() == 0

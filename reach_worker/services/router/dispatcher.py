@@ -175,15 +175,17 @@ class Dispatcher:
         if dispatch.envelope.side_effects:
             step.before = flight.rows
             step.first = (dispatch.envelope.task_id, dispatch.dispatch_id)
-            step.overtaken = lambda: self._overtaken_by_another(waiting, flight)
+            step.overtaken = lambda recorded: self._overtaken_by_another(waiting, flight, recorded=recorded)
         else:
             step.rows = flight.rows
         step.undo = lambda worst: self._unsent(waiting, flight, worst)
         step.done = lambda: self._sent(flight)
         return step
 
-    def _overtaken_by_another(self, waiting: Waiting, flight: InFlight) -> Step:
+    def _overtaken_by_another(self, waiting: Waiting, flight: InFlight, *, recorded: bool) -> Step:
         """A dispatch stands in the store in the place of ours, which was therefore not recorded, and not sent.
+
+        Or in the place of one before ours, when nothing had side effects yet; then ours is ``recorded``, and not sent.
 
         Whether that other one was sent is not known, so this copy stays, as one of our own: it is let go when the task
         has gone on, or a person has to look. Whoever published it waits for the one answer.
@@ -192,6 +194,8 @@ class Dispatcher:
         self._not_paced(flight.dispatch.agent_id)
         envelope = waiting.admitted.envelope
         step = self._ask_again(envelope, waiting.delivery, waiting.admitted.body)
+        if recorded:
+            step.rows += self._never_sent(flight.dispatch, "another copy of the task went on before")
         if envelope.reply_to:
             now_us = self._desk.clock.utc_us()
             step.rows.append(Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, now_us))
