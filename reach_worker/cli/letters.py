@@ -61,7 +61,11 @@ def letter_tree(letter: DeadLetter, past: str | None = None) -> Node:
     earlier = orjson.loads(envelope.past) if envelope.past else []
     add_attempts(root, "attempts", [attempt.as_dict() for attempt in envelope.attempts])
     add_attempts(root, "attempts before it was replayed", earlier)
+    if envelope.visited:
+        root.add(f"handed on or called for by {' → '.join(envelope.chain())}")
     add_body(root, letter.body)
+    if letter.received != letter.body:
+        add_body(root, letter.received, "as its caller sent it")
     return root
 
 
@@ -84,9 +88,9 @@ def _attempt(attempt: Any) -> str:
         return orjson.dumps(attempt).decode()
 
 
-def add_body(root: Node, body: bytes) -> None:
+def add_body(root: Node, body: bytes, what: str = "body") -> None:
     """The body, line by line: JSON set out for reading, all else as it came."""
-    node = root.add(f"body, {len(body)} bytes")
+    node = root.add(f"{what}, {len(body)} bytes")
     text = set_out(body).decode("utf-8", "backslashreplace")
     shown = (
         text if len(text) <= BODY_SHOWN else f"{text[:BODY_SHOWN]}\n… (cut; `reach dlq export` has all of it)"

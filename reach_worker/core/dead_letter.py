@@ -61,6 +61,8 @@ class DeadLetter:
         """Plain data for ``--json`` and exports; the body as text, lossless for UTF-8."""
         envelope = self.envelope
         past = orjson.loads(envelope.past) if envelope.past else []
+        received = self.received
+        handed = {} if received == self.body else {"received": received.decode("utf-8", "backslashreplace")}
         return {
             "task_id": envelope.task_id,
             "flow_id": envelope.flow_id,
@@ -77,6 +79,7 @@ class DeadLetter:
             "past_attempts": past,
             "is_outcome": self.is_outcome,
             "body": self.body.decode("utf-8", "backslashreplace"),
+            **handed,
         }
 
 

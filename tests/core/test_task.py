@@ -72,7 +72,7 @@ def test_every_field_is_read() -> None:
 
     assert accepted(fields).model_dump(exclude={"intent", "stream", "handoff"}) == fields
     assert accepted({"intent": "how many errors?"}).intent == "how many errors?"
-    assert {*fields, "intent", "stream"} == set(TASK_FIELDS)
+    assert {*fields, "intent", "stream", "handoff"} == set(TASK_FIELDS)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,14 @@ def test_a_circle_ends_as_a_dead_letter_that_explain_tells(relay: Relay) -> None
     told = relay.explained("circle")
     assert "dead letter, hop_limit" in told
     assert "attempt 2 → pong" in told
-    shown = relay.processes.reach("dlq", "show", "circle", "--json").json()
-    assert shown["reason"] == "hop_limit"
+    shown = relay.processes.reach("dlq", "show", "circle").out
+    assert "handed on or called for by ping" in shown
+    assert "as its caller sent it" in shown
+    done = relay.processes.reach("dlq", "replay", "--task-id", "circle", "--from-start", "--json").json()
+    assert done["replayed"] == ["circle"]
+    relay.caller.until(lambda: sum(answer["final"] for answer in relay.caller.answers["circle"]) == 2)
+    assert "life 2" in relay.explained("circle")
+    assert relay.explained("circle").count("attempt 1 → ping") == 2
 
 
 def test_a_call_belongs_to_the_flow_and_is_shown_there(relay: Relay) -> None:
