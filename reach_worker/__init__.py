@@ -3,8 +3,7 @@
 from reach_worker.agent.agent import Agent, capability
 from reach_worker.agent.calls import CallLimit
 from reach_worker.agent.context import Context
-from reach_worker.agent.outcomes import BadRequest, Cancelled, RateLimited, Rejected, Unavailable
-from reach_worker.core.handoff import Handoff
+from reach_worker.agent.outcomes import BadRequest, Cancelled, Handoff, RateLimited, Rejected, Unavailable
 
 __all__ = [
     "Agent",

@@ -1,5 +1,8 @@
 """What a handler raises to say how its attempt ended. Any other exception means ``failed``."""
 
+from dataclasses import dataclass
+
+from reach_worker.core import handoff
 from reach_worker.core.outcome import OutcomeClass
 
 
@@ -52,3 +55,12 @@ class InsteadOfResult:
     """The base of what a handler may return in place of a result. No output schema speaks of it, or is asked about it."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handoff(handoff.Handoff, InsteadOfResult):
+    """What a handler returns to hand its task on: to an agent, or to whoever has a capability.
+
+    ``to_agent`` alone: with the same capability, or with the only one that it has. ``payload``: the next agent's input;
+    without it that stays as it was. ``context``: what the next agent should know, see ``Context.handed``.
+    """

@@ -37,11 +37,7 @@ class HandoffPolicy(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handoff:
-    """What a handler returns to hand its task on: to an agent, or to whoever has a capability.
-
-    ``to_agent`` alone: with the same capability, or with the only one that it has. ``payload``: the next agent's input;
-    without it that stays as it was. ``context``: what the next agent should know, see ``Context.handed``.
-    """
+    """Where an agent hands its task on to, as it says it itself."""
 
     to_agent: str | None = None
     capability: str | None = None
