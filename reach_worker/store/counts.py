@@ -92,7 +92,11 @@ def count(
     at: int,
     seconds: float | None = None,
 ) -> None:
-    """Add one outcome that ended at ``at`` (UTC microseconds) after ``seconds`` of work."""
+    """Add one outcome that ended at ``at`` (UTC microseconds) after ``seconds`` of work.
+
+    The time to a handoff says nothing of how long the work takes.
+    """
+    seconds = None if outcome is OutcomeClass.HANDOFF else seconds
     match RULES[outcome].success:
         case Success.COUNTS_FOR:
             record.touch(agent_id, capability).ended(at / 1e6, good=True, seconds=seconds)

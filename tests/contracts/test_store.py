@@ -249,6 +249,7 @@ async def test_statistics_are_the_ones_of_the_core(opened: Opened) -> None:
         OutcomeClass.SUCCEEDED, OutcomeClass.FAILED, OutcomeClass.RATE_LIMITED, OutcomeClass.REJECTED,
         OutcomeClass.SUCCEEDED, OutcomeClass.TIMEOUT, OutcomeClass.RELEASED, OutcomeClass.UNAVAILABLE,
         OutcomeClass.BAD_REQUEST, OutcomeClass.CANCELLED, OutcomeClass.SUCCEEDED,
+        OutcomeClass.HANDOFF,
     ]  # fmt: skip
     times = [NOON + 7 * SECOND * number + number for number in range(len(outcomes))]
     rows = [
@@ -260,6 +261,8 @@ async def test_statistics_are_the_ones_of_the_core(opened: Opened) -> None:
         now = row.at / 1e6
         if row.outcome is OutcomeClass.SUCCEEDED:
             by_hand.ended(now, good=True, seconds=(row.duration_ms or 0.0) / 1000)
+        elif row.outcome is OutcomeClass.HANDOFF:
+            by_hand.ended(now, good=True, seconds=None)
         elif row.outcome in {OutcomeClass.FAILED, OutcomeClass.TIMEOUT, OutcomeClass.UNAVAILABLE}:
             by_hand.ended(now, good=False, seconds=None)
         elif row.outcome is OutcomeClass.REJECTED:

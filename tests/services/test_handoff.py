@@ -79,6 +79,7 @@ async def test_handing_on_is_a_success_of_the_agent_and_spends_nothing() -> None
     track = stage.r1.desk.fleet.record.of("a", "text.one")
     assert track is not None
     assert track.slow.good > 0.9
+    assert len(track.service) == 0, "how long it took to hand on is not how long the work takes"
     assert stage.end("t1").state is TaskState.SUCCEEDED
 
 

@@ -162,7 +162,8 @@ class AgentJudge:
         if success is Success.REJECTION:
             track.rejected(now_s)
         else:
-            seconds = None if settled.duration_ms is None else settled.duration_ms / 1000
+            whole = settled.outcome is not OutcomeClass.HANDOFF and settled.duration_ms is not None
+            seconds = (settled.duration_ms or 0.0) / 1000 if whole else None
             track.ended(now_s, good=success is Success.COUNTS_FOR, seconds=seconds)
 
     def _move_breaker(self, agent: Agent, settled: Settled, effect: BreakerEffect) -> bool:
