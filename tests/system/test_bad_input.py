@@ -81,7 +81,11 @@ REFUSED: Final[Mapping[str, tuple[bytes, str, Sequence[str]]]] = {
     "a wrong type": (b'{"capability": "text.echo", "payload": []}', "invalid", ["'payload'"]),
     "a number as text": (b'{"capability": "text.echo", "deadline_ms": "5"}', "invalid", ["'deadline_ms'"]),
     "a later format": (b'{"capability": "text.echo", "schema_version": 2}', "invalid", ["schema_version 2"]),
-    "two agents at once": (b'{"capability": "text.echo", "mode": "race"}', "invalid", ["mode 'race'"]),
+    "handed on by nobody": (
+        b'{"capability": "text.echo", "handoff": {"from_agent": "slow", "origin": ""}}',
+        "invalid",
+        ["'handoff' is written by routers"],
+    ),
     "a payload without what the schema asks for": (
         b'{"capability": "text.echo", "payload": {}}',
         "payload_refused",
