@@ -16,7 +16,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable
-from reach_worker.ports import ConsumingBus, Sent
+from reach_worker.ports import ConsumingBus, Sent, SubscribingBus
 from reach_worker.testing import MemoryBroker, MemoryBus, SteppedClock
 from reach_worker.testing.tcp_proxy import TcpProxy
 from tests.bus.until import LIMIT_S, until
@@ -27,19 +27,10 @@ EXPIRED_S = 0.2
 COUNT = "x-delivery-count"  # on what comes for the first time some versions write a 0, some nothing
 
 
-class Bus(ConsumingBus, Protocol):
+class Bus(SubscribingBus, Protocol):
     """The port, and how both adapters are set up."""
 
     sessions: int
-    on_session: Callable[[], None]
-
-    def subscribe(
-        self, name: str, queue: str, prefetch: int, *, wanted: bool = True, at_once: bool = False
-    ) -> None: ...
-
-    def subscribe_mailbox(
-        self, name: str, bindings: Iterable[tuple[str, str]] = (), *, prefix: str | None = None
-    ) -> None: ...
 
     def running(self) -> AbstractAsyncContextManager["Bus"]: ...
 
