@@ -9,8 +9,10 @@ from typing import Any, Final, Self
 
 from reach_worker.agent.agent import Agent
 from reach_worker.core.breaker import Breaker
+from reach_worker.core.call_off import CANCEL_TASK, call_off_body
 from reach_worker.core.dead_letter import DeadLetter, dead_letter_from
 from reach_worker.core.document import Document, validate
+from reach_worker.core.message import Delivery
 from reach_worker.core.presence import PresenceState
 from reach_worker.ports import Row
 from reach_worker.settings import Settings
@@ -188,6 +190,24 @@ class World:
         answer = found(task_id)
         assert answer is not None  # noqa: S101 - it was waited for
         return answer
+
+    async def cancel(self, task_id: str, *, user: str | None = None) -> Mapping[str, Any]:
+        """Take a task back, as its caller does; what the router says: ``cancelled`` and ``state``."""
+        mark = f"cancel {self.clock.new_id()}"
+        self.broker.put(
+            Delivery(
+                "",
+                call_off_body(task_id),
+                None,
+                correlation_id=mark,
+                reply_to=self._mailbox.address,
+                user_id=user,
+                routing_key=CANCEL_TASK,
+            ),
+            self.names.events,
+        )
+        await self.until(lambda: bool(self._mailbox.of(mark).answers), f"cancelling {task_id} has its answer")
+        return self._mailbox.of(mark).answers[0]
 
     def answers(self, task_id: str) -> list[Mapping[str, Any]]:
         """All answers that have come for a task: one, or its caller was told twice."""

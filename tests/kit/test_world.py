@@ -95,6 +95,19 @@ async def test_calls_side_by_side() -> None:
         assert 20 <= world.clock.monotonic() - began < 22
 
 
+async def test_a_task_is_taken_back_by_its_caller_only_and_the_slot_is_free_again() -> None:
+    async with World([napper(slots=1)]) as world:
+        task_id = world.publish("nap", {"seconds": 3600}, user="me")
+        await world.advance(2)
+        assert (await world.cancel(task_id, user="you"))["cancelled"] is False
+        assert (await world.cancel(task_id, user="me"))["cancelled"] is True
+        assert (await world.answer(task_id)).status == "cancelled"
+        assert kinds(world, task_id) == [("napper", "cancelled")]
+        began = world.clock.monotonic()
+        assert (await world.call("nap", {"seconds": 1})).succeeded
+        assert world.clock.monotonic() - began < 3
+
+
 async def test_a_killed_agent_is_found_dead_and_its_work_goes_elsewhere() -> None:
     first, second = napper(), Agent("other")
     second.capability("nap", cost=5)(lambda _payload: "mine now")
