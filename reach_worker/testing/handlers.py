@@ -27,7 +27,7 @@ from reach_worker.testing.answers import Answer, CallersMailbox
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.bus import MemoryBus
 from reach_worker.testing.clock import SteppedClock
-from reach_worker.testing.virtual_time import VirtualTime
+from reach_worker.testing.virtual_time import VirtualTime, one_error
 
 OWNER: Final = "tester"
 BEYOND_S: Final = 60.0
@@ -95,7 +95,7 @@ async def run_handler(
         return Handled(REFUSED, error=f"{agent.manifest.id}: payload{problem[0]}: {problem[1]}")
     time = VirtualTime(SteppedClock())
     timeout_s = timeout or (declared.timeout_ms or TimeoutPolicy().attempt_ms) / 1000
-    with time.installed():
+    with time.installed(), one_error():
         async with _Bench(agent, time).working() as bench:
             dispatch = bench.send(data, attempt, timeout_s, caller)
             if cancel_after is not None:
@@ -130,8 +130,9 @@ class _Bench:
     async def working(self) -> AsyncIterator["_Bench"]:
         async with self._bus.running(), asyncio.TaskGroup() as group:
             collecting = group.create_task(self.mailbox.collect(), name="the caller's mailbox")
-            work = group.create_task(self._worker.run(), name="the worker")
-            await self._time.settle()
+            up = asyncio.Event()
+            work = group.create_task(self._worker.run(up.set), name="the worker")
+            await self._time.until_really(lambda: up.is_set() or work.done(), step_s=1.0)
             try:
                 yield self
             finally:

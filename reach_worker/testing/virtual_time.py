@@ -27,6 +27,7 @@ GIVEN_UP_S: Final = 0.005
 """And at each later step, once that was not enough."""
 PAUSE_S: Final = 0.01
 """Real seconds that sockets, pipes and processes are given at each step."""
+PAUSES: Final = 500
 OUR_OWN: Final = 1
 """What a loop without any of those listens to: its own wake-up."""
 TICK_S: Final = 1e-6
@@ -94,6 +95,14 @@ class VirtualTime:
         """A moment of real time, in which none of the clock's passes: for threads that nobody knows of."""
         await asyncio.wrap_future(self._watching.submit(threading.Event().wait, PAUSE_S))
         await self.settle()
+
+    async def until_really(self, holds: Callable[[], bool], *, step_s: float) -> bool:
+        """As :meth:`until`, for what needs real time too: a pause after each ``step_s`` seconds, five seconds in all."""
+        for _ in range(PAUSES):
+            if await self.until(holds, limit_s=step_s):
+                return True
+            await self.pause()
+        return False
 
     def watch(self, work: "Future[T]", patience_s: float) -> "Future[T]":
         """Wait for work in another thread before time moves on, so many real seconds at most."""
@@ -165,6 +174,18 @@ class VirtualTime:
             if work in self._threads:
                 self._threads[work] = min(GIVEN_UP_S, self._threads[work])
         return False
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """What a task group raises comes out as itself where it is alone."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error  # noqa: B904 - it holds its own causes
 
 
 class _Turn:

@@ -23,12 +23,10 @@ from reach_worker.testing.clock import SteppedClock
 from reach_worker.testing.crew import Crew
 from reach_worker.testing.history import Try, explained, tries, under_way
 from reach_worker.testing.sqlite import SqliteBeside
-from reach_worker.testing.virtual_time import VirtualTime
+from reach_worker.testing.virtual_time import VirtualTime, one_error
 
 LIMIT_S: Final = 3600.0
 """What is waited for may take an hour, of the world's time."""
-PAUSES: Final = 500
-"""An agent that is not up after so many moments of real time does not start."""
 
 
 class World:
@@ -73,6 +71,7 @@ class World:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             stack.enter_context(self.time.installed())
+            stack.enter_context(one_error())
             if isinstance(self.store, SqliteBeside):
                 await stack.enter_async_context(self.store)
             await stack.enter_async_context(self._group)
@@ -97,11 +96,7 @@ class World:
     async def _all_up(self) -> None:
         """Everybody is there, and every router takes tasks."""
         beat_s = self.settings.presence.heartbeat_s
-        for _ in range(PAUSES):
-            if await self.time.until(self.crew.complete, limit_s=beat_s):
-                break
-            await self.time.pause()  # a start-up hook may have a thread of its own
-        else:
+        if not await self.time.until_really(self.crew.complete, step_s=beat_s):
             raise TimeoutError(f"not every agent has come up\n{under_way(self.rows, self.broker)}")
         await self.advance(2 * beat_s)
 

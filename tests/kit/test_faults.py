@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from reach_worker import Agent
 from reach_worker.core.breaker import BreakerState
 from reach_worker.testing import World
 from tests.kit.agents import SHOUT, napper, shouter
@@ -90,6 +91,23 @@ async def test_a_router_that_dies_before_its_ack_leaves_the_task_to_the_next() -
         assert answer.succeeded
         assert len(world.answers(answer.task_id)) == 1
         assert len([router for router in world.crew.routers.values() if router.alive]) == 1
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_what_is_delivered_again_after_its_outcome_does_not_run_again_in_a_worker_that_lives(
+    dies: bool,
+) -> None:
+    ran: list[str] = []
+    agent = Agent("counter")
+    agent.capability("count")(lambda _payload, context: ran.append(context.dispatch_id))
+    async with World([agent, agent] if dies else [agent]) as world:
+        world.faults.duplicate("agent.counter")
+        world.faults.drop_before_ack("agent.counter", dies=dies)
+        answer = await world.call("count")
+        await world.advance(120)
+        assert (answer.status, len(world.answers(answer.task_id))) == ("succeeded", 1)
+        assert set(ran) == {ran[0]}
+        assert len(ran) <= (2 if dies else 1)
 
 
 async def test_faults_of_the_broker_are_not_held_against_the_agent() -> None:
