@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -27,12 +27,14 @@ from reach_worker.testing.answers import Answer, CallersMailbox
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.bus import MemoryBus
 from reach_worker.testing.clock import SteppedClock
+from reach_worker.testing.others import Others, StandIn
 from reach_worker.testing.virtual_time import VirtualTime, one_error
 
 OWNER: Final = "tester"
 BEYOND_S: Final = 60.0
 """After its time limit a run is over within this."""
 REFUSED: Final = "payload_refused"
+NOBODY: Final[Mapping[str, StandIn]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class Handled:
 
     ``outcome``: an outcome class (``succeeded``, ``failed``, ``timeout``, …), or ``payload_refused``: the payload breaks
     the input schema, and no router would have called the handler. ``error``: in words. ``wrong_result``: what the output
-    schema forbids in the result, if anything. ``said``: all that was streamed. ``seconds``: how long it ran.
+    schema forbids in the result, if anything. ``said``: all that was streamed. ``asked``: what it called, and with which
+    payload. ``seconds``: how long it ran.
     """
 
     outcome: str
@@ -49,6 +52,7 @@ class Handled:
     error: str = ""
     wrong_result: str | None = None
     said: tuple[Mapping[str, Any], ...] = ()
+    asked: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     retry_after_s: float | None = None
     seconds: float = 0.0
     cost: float = 0.0
@@ -71,7 +75,7 @@ class Handled:
         return Answer({}, self.said).progress
 
 
-async def run_handler(
+async def run_handler(  # noqa: PLR0913 - each says one thing of the attempt, by its name
     agent: Agent,
     capability: str,
     payload: Mapping[str, Any] | None = None,
@@ -80,11 +84,13 @@ async def run_handler(
     timeout: float | None = None,
     cancel_after: float | None = None,
     caller: str = ANONYMOUS,
+    others: Mapping[str, StandIn] = NOBODY,
     **task: Any,
 ) -> Handled:
     """Run one handler, as the worker does. Raises :class:`BadInput` for a capability that the agent has not.
 
     ``timeout``: seconds it may take, else what the capability declares. ``cancel_after``: seconds until it is taken back.
+    ``others``: stand-ins for the agents that the handler calls, by capability: the result as a function of the payload.
     ``task``: more of the task, as ``metadata``, ``session_id`` or ``stream=False``. Time is virtual: an
     ``asyncio.sleep(30)`` in the handler takes no time, see :mod:`.virtual_time`.
     """
@@ -96,13 +102,14 @@ async def run_handler(
     time = VirtualTime(SteppedClock())
     timeout_s = timeout or (declared.timeout_ms or TimeoutPolicy().attempt_ms) / 1000
     with time.installed(), one_error():
-        async with _Bench(agent, time).working() as bench:
+        async with _Bench(agent, time, others).working() as bench:
             dispatch = bench.send(data, attempt, timeout_s, caller)
             if cancel_after is not None:
                 await bench.cancel(dispatch, cancel_after)
             delivery, outcome = await bench.outcome(timeout_s + BEYOND_S)
             said = tuple(bench.mailbox.of(dispatch.envelope.task_id).said)
-    return _handled(declared, delivery, outcome, said)
+            asked = tuple(bench.others.asked)
+    return replace(_handled(declared, delivery, outcome), said=said, asked=asked)
 
 
 def run_handler_sync(
@@ -115,7 +122,7 @@ def run_handler_sync(
 class _Bench:
     """A worker on a broker in memory. Whoever holds it is the router and the caller."""
 
-    def __init__(self, agent: Agent, time: VirtualTime) -> None:
+    def __init__(self, agent: Agent, time: VirtualTime, others: Mapping[str, StandIn]) -> None:
         self._time = time
         self._agent_id = agent.manifest.id
         self._broker = MemoryBroker(time.clock)
@@ -125,11 +132,13 @@ class _Bench:
         self._bus = MemoryBus(self._broker)
         self._worker = worker_on(self._bus, agent, "tested", self._names, WorkerPolicy(), time.clock)
         self.mailbox = CallersMailbox(self._broker)
+        self.others = Others(self._broker, others)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator["_Bench"]:
         async with self._bus.running(), asyncio.TaskGroup() as group:
             collecting = group.create_task(self.mailbox.collect(), name="the caller's mailbox")
+            answering = group.create_task(self.others.answer(), name="the other agents")
             up = asyncio.Event()
             work = group.create_task(self._worker.run(up.set), name="the worker")
             await self._time.until_really(lambda: up.is_set() or work.done(), step_s=1.0)
@@ -139,8 +148,8 @@ class _Bench:
                 self._worker.stop_asked.set()
                 self._bus.inbox.arrived.set()
                 await self._time.until(work.done, limit_s=BEYOND_S)
-                collecting.cancel()
-                work.cancel()
+                for task in (work, answering, collecting):
+                    task.cancel()
 
     def send(self, task: Mapping[str, Any], attempt: int, timeout_s: float, caller: str) -> Dispatch:
         now_us = self._broker.clock.utc_us()
@@ -192,9 +201,7 @@ class _Bench:
         return [delivery for delivery in told if delivery.headers[OUTCOME] not in NOTES]
 
 
-def _handled(
-    capability: Capability, delivery: Delivery, outcome: Outcome, said: tuple[Mapping[str, Any], ...]
-) -> Handled:
+def _handled(capability: Capability, delivery: Delivery, outcome: Outcome) -> Handled:
     succeeded = outcome.outcome is OutcomeClass.SUCCEEDED
     result = orjson.loads(delivery.body) if succeeded else None
     problem = first_fault(capability.output_validator, result) if succeeded else None
@@ -203,12 +210,11 @@ def _handled(
         result,
         outcome.message,
         None if problem is None else f"result{problem[0]}: {problem[1]}",
-        said,
-        None if outcome.retry_after_ms is None else outcome.retry_after_ms / 1000,
-        (outcome.duration_ms or 0.0) / 1000,
-        outcome.cost,
-        outcome.tokens_in,
-        outcome.tokens_out,
+        retry_after_s=None if outcome.retry_after_ms is None else outcome.retry_after_ms / 1000,
+        seconds=(outcome.duration_ms or 0.0) / 1000,
+        cost=outcome.cost,
+        tokens_in=outcome.tokens_in,
+        tokens_out=outcome.tokens_out,
     )
 
 

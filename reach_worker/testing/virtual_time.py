@@ -21,7 +21,7 @@ from reach_worker.testing.clock import SteppedClock
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 0.1
+PATIENCE_S: Final = 0.25
 """Real seconds that a thread is given before time moves on."""
 GIVEN_UP_S: Final = 0.005
 """And at each later step, once that was not enough."""
