@@ -155,7 +155,7 @@ class VirtualTime:
             if self._threads:
                 if not await self._threads_got_on():
                     return
-            elif patient or len(loop._selector.get_map()) <= OUR_OWN:  # noqa: SLF001 - nor this
+            elif patient or not (len(loop._selector.get_map()) > OUR_OWN or _child_runs()):  # noqa: SLF001 - nor this
                 return
             else:
                 patient = True
@@ -186,6 +186,11 @@ def one_error() -> Iterator[None]:
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error  # noqa: B904 - it holds its own causes
+
+
+def _child_runs() -> bool:
+    """A child process is waited for, where asyncio does that in a thread."""
+    return any("waitpid-" in thread.name for thread in threading.enumerate())
 
 
 class _Turn:

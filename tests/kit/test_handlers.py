@@ -187,6 +187,24 @@ async def test_a_handler_with_a_socket_gets_real_time_for_it() -> None:
         assert (await run_handler(agent, "ask", {"port": port}, timeout=60)).result == "hello\n"
 
 
+def test_a_handler_with_a_child_process_gets_real_time_for_it() -> None:
+    agent = Agent("runner")
+
+    @agent.capability("run")
+    async def run(payload: dict[str, Any]) -> str:
+        child = await asyncio.create_subprocess_exec(
+            "sh", "-c", payload["script"], stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await child.communicate()
+        return printed.decode()
+
+    for _ in range(3):
+        assert (
+            run_handler_sync(agent, "run", {"script": "echo one; exec >&-; echo"}, timeout=60).result
+            == "one\n"
+        )
+
+
 def test_a_capability_that_it_has_not_is_named_with_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"no capability 'text.shot' \(did you mean 'text.shout'\?\)"):
         run_handler_sync(shouter(), "text.shot")

@@ -11,6 +11,7 @@ from reach_worker.core.breaker import BreakerState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.presence import PresenceState
 from reach_worker.errors import BadInput
+from reach_worker.store import MemoryStore
 from reach_worker.testing import World, in_world
 from tests.kit.agents import DECLARED, SHOUT, failing, napper, shouter
 
@@ -201,6 +202,18 @@ async def test_a_real_store_remembers_over_two_worlds(tmp_path: Path) -> None:
         again = await world.call(SHOUT, {"text": "x"}, task_id="t1")
         assert again.content == first.content
         assert world.attempts("t1") == []
+
+
+async def test_work_goes_on_while_the_store_is_away() -> None:
+    async with World([shouter()]) as world:
+        assert isinstance(world.store, MemoryStore)
+        world.store.away = True
+        assert (await world.call(SHOUT, {"text": "x"})).succeeded
+        careful = world.publish(SHOUT, {"text": "y"}, task_id="t2", side_effects=True)
+        await world.advance(30)
+        assert world.answers(careful) == []
+        world.store.away = False
+        assert (await world.answer(careful)).succeeded
 
 
 async def test_two_worlds_of_one_seed_are_the_same() -> None:
