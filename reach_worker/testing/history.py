@@ -28,7 +28,7 @@ class Try:
 
 
 def tries(rows: Sequence[Row], task_id: str) -> list[Try]:
-    """The dispatches of a task in order, each with its outcome."""
+    """The dispatches of a task and of its legs, in order, each with its outcome."""
     ended = {
         row.dispatch_id: row
         for row in reversed(rows)
@@ -37,7 +37,7 @@ def tries(rows: Sequence[Row], task_id: str) -> list[Try]:
     return [
         _try(row, ended.get(row.dispatch_id))
         for row in rows
-        if isinstance(row, Dispatched) and row.task_id == task_id
+        if isinstance(row, Dispatched) and (row.task_id == task_id or row.task_id.startswith(f"{task_id}~"))
     ]
 
 

@@ -239,7 +239,7 @@ class World:
         return self.store.rows
 
     def attempts(self, task_id: str) -> list[Try]:
-        """Where a task was sent, and how each attempt ended."""
+        """Where a task (or each leg of a race or fan-out) was sent, and how each attempt ended."""
         return tries(self.rows, task_id)
 
     def breaker(self, agent: Agent | str, *, router: str = "") -> Breaker:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from reach_worker import Agent, RateLimited, Unavailable
+from reach_worker import Agent, Context, RateLimited, Unavailable
 
 SHOUT = "text.shout"
 DECLARED: Mapping[str, Any] = {"preset": "declared"}
@@ -59,5 +59,19 @@ def napper(*, timeout_ms: int = 60_000, slots: int = 4) -> Agent:
     @agent.capability("nap.limited", timeout_ms=timeout_ms)
     async def limited(payload: dict[str, Any]) -> dict[str, Any]:
         raise RateLimited(payload["seconds"])
+
+    return agent
+
+
+def thinker(agent_id: str, seconds: float) -> Agent:
+    """An agent that says something after so many seconds, and ends five seconds later."""
+    agent = Agent(agent_id)
+
+    @agent.capability("think", timeout_ms=20_000)
+    async def think(_payload: dict[str, Any], context: Context) -> str:
+        await asyncio.sleep(seconds)  # noqa: TID251 - as above
+        await context.stream(f"{agent_id} speaks")
+        await asyncio.sleep(5)  # noqa: TID251 - as above
+        return agent_id
 
     return agent

@@ -13,7 +13,7 @@ from reach_worker.core.presence import PresenceState
 from reach_worker.errors import BadInput
 from reach_worker.store import MemoryStore
 from reach_worker.testing import World, in_world
-from tests.kit.agents import DECLARED, SHOUT, failing, napper, shouter
+from tests.kit.agents import DECLARED, SHOUT, failing, napper, shouter, thinker
 
 
 def kinds(world: World, task_id: str) -> list[tuple[str, str | None]]:
@@ -152,6 +152,25 @@ async def test_a_router_that_is_killed_is_stood_in_for_by_the_other() -> None:
         assert [len(world.answers(task)) for task in tasks] == [1] * 4
         await world.start_router("r1")
         assert (await world.call("nap", {"seconds": 1})).succeeded
+
+
+async def test_a_race_is_won_by_the_first_word_and_its_loser_is_cancelled() -> None:
+    async with World([thinker("quick", 1), thinker("slow", 3)]) as world:
+        answer = await world.call("think", mode="race", stream=True)
+        assert (answer.result, answer.chunks) == ("quick", ["quick speaks"])
+        await world.advance(10)
+        assert sorted(kinds(world, answer.task_id)) == [("quick", "succeeded"), ("slow", "cancelled")]
+
+
+async def test_a_fan_out_says_who_is_missing() -> None:
+    dead = thinker("dead", 1)
+    async with World([thinker("one", 1), thinker("two", 3), dead]) as world:
+        task_id = world.publish("think", mode="fanout", deadline_ms=60_000)
+        await world.advance(0.5)
+        await world.kill(dead)
+        answer = await world.answer(task_id)
+        assert answer.result == {"one": "one", "two": "two"}
+        assert [one["agent"] for one in answer.content["failed"]] == ["dead"]
 
 
 async def test_a_stopped_agent_drains_first() -> None:
