@@ -21,9 +21,9 @@ suite that the bus on RabbitMQ passes (``tests/contracts/test_bus.py``), and :cl
 moves.
 """
 
-from reach_worker.testing.answers import Answer
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.bus import MemoryBus
+from reach_worker.testing.caller import Answer
 from reach_worker.testing.clock import SteppedClock
 from reach_worker.testing.faults import Fate, Faults, Moment
 from reach_worker.testing.handlers import Handled, run_handler, run_handler_sync

@@ -23,9 +23,9 @@ from reach_worker.core.recovery import TimeoutPolicy
 from reach_worker.core.tags import fold
 from reach_worker.errors import BadInput, Problem
 from reach_worker.services.router.messages import dispatch_message
-from reach_worker.testing.answers import Answer, CallersMailbox
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.bus import MemoryBus
+from reach_worker.testing.caller import Answer, Caller
 from reach_worker.testing.clock import SteppedClock
 from reach_worker.testing.others import Others, StandIn
 from reach_worker.testing.virtual_time import VirtualTime, one_error
@@ -107,7 +107,7 @@ async def run_handler(  # noqa: PLR0913 - each says one thing of the attempt, by
             if cancel_after is not None:
                 await bench.cancel(dispatch, cancel_after)
             delivery, outcome = await bench.outcome(timeout_s + BEYOND_S)
-            said = tuple(bench.mailbox.of(dispatch.envelope.task_id).said)
+            said = tuple(bench.caller.of(dispatch.envelope.task_id).said)
             asked = tuple(bench.others.asked)
     return replace(_handled(declared, delivery, outcome), said=said, asked=asked)
 
@@ -131,13 +131,13 @@ class _Bench:
         self._broker.declare(self._names.outcomes(OWNER))
         self._bus = MemoryBus(self._broker)
         self._worker = worker_on(self._bus, agent, "tested", self._names, WorkerPolicy(), time.clock)
-        self.mailbox = CallersMailbox(self._broker)
+        self.caller = Caller(self._broker)
         self.others = Others(self._broker, others)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator["_Bench"]:
         async with self._bus.running(), asyncio.TaskGroup() as group:
-            collecting = group.create_task(self.mailbox.collect(), name="the caller's mailbox")
+            collecting = group.create_task(self.caller.collect(), name="the caller")
             answering = group.create_task(self.others.answer(), name="the other agents")
             up = asyncio.Event()
             work = group.create_task(self._worker.run(up.set), name="the worker")
@@ -165,7 +165,7 @@ class _Bench:
             caller,
             now_us,
             attempts=tuple(earlier),
-            reply_to=self.mailbox.address,
+            reply_to=self.caller.address,
             correlation_id=task_id,
         )
         dispatch = Dispatch(

@@ -27,6 +27,9 @@ GIVEN_UP_S: Final = 0.005
 """And at each later step, once that was not enough."""
 PAUSE_S: Final = 0.01
 """Real seconds that sockets, pipes and processes are given at each step."""
+MOST_TURNS: Final = 50_000
+FEW_TURNS: Final = 500
+"""Turns of the loop at one moment. Who is not done then never waits, and time moves on all the same."""
 PAUSES: Final = 500
 OUR_OWN: Final = 1
 """What a loop without any of those listens to: its own wake-up."""
@@ -46,6 +49,7 @@ class VirtualTime:
         self._default = ThreadPoolExecutor(thread_name_prefix="in-virtual-time")
         self._driving = asyncio.Lock()
         self._ahead = 0.0
+        self._turns = MOST_TURNS
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -148,10 +152,11 @@ class VirtualTime:
     async def _settle(self) -> None:
         loop: Any = asyncio.get_running_loop()
         patient = False
-        while True:
+        for _ in range(self._turns):
             await _Turn()
             if loop._ready:  # noqa: SLF001 - no other way to see that nobody has anything to do
                 continue
+            self._turns = MOST_TURNS
             if self._threads:
                 if not await self._threads_got_on():
                     return
@@ -160,6 +165,7 @@ class VirtualTime:
             else:
                 patient = True
                 await asyncio.wrap_future(self._watching.submit(threading.Event().wait, PAUSE_S))
+        self._turns = FEW_TURNS
 
     async def _threads_got_on(self) -> bool:
         """Wait for threads in real time; whether one of them got done."""

@@ -9,16 +9,14 @@ from typing import Any, Final, Self
 
 from reach_worker.agent.agent import Agent
 from reach_worker.core.breaker import Breaker
-from reach_worker.core.call_off import CANCEL_TASK, call_off_body
 from reach_worker.core.dead_letter import DeadLetter, dead_letter_from
 from reach_worker.core.document import Document, validate
-from reach_worker.core.message import Delivery
 from reach_worker.core.presence import PresenceState
 from reach_worker.ports import Row
 from reach_worker.settings import Settings
 from reach_worker.store import MemoryStore
-from reach_worker.testing.answers import Answer, CallersMailbox
 from reach_worker.testing.broker import MemoryBroker
+from reach_worker.testing.caller import Answer, Caller
 from reach_worker.testing.clock import SteppedClock
 from reach_worker.testing.crew import Crew
 from reach_worker.testing.history import Try, explained, tries, under_way
@@ -60,7 +58,7 @@ class World:
         )
         self._agents = list(agents)
         self._router_ids = [f"r{number}" for number in range(1, routers + 1)]
-        self._mailbox = CallersMailbox(self.broker)
+        self._caller = Caller(self.broker)
         self._stack = AsyncExitStack()
         self._group = asyncio.TaskGroup()
         self.crew = Crew(self.settings, self.broker, self.store, self._group)
@@ -75,7 +73,7 @@ class World:
             if isinstance(self.store, SqliteBeside):
                 await stack.enter_async_context(self.store)
             await stack.enter_async_context(self._group)
-            collecting = self._group.create_task(self._mailbox.collect(), name="the caller's mailbox")
+            collecting = self._group.create_task(self._caller.collect(), name="the caller")
             stack.callback(collecting.cancel)
             stack.callback(self._kill_all)
             for router_id in self._router_ids:
@@ -166,19 +164,13 @@ class World:
         ``user``: the caller, for whom the broker would vouch. Anything else can be sent with ``world.broker.send_task``.
         """
         task_id = task_id or f"task-{self.clock.new_id()[6:12]}"
-        self.broker.send_task(
-            {"capability": capability, "payload": dict(payload or {}), **task},
-            message_id=task_id,
-            correlation_id=task_id,
-            reply_to=self._mailbox.address,
-            user_id=user,
-            headers=dict(headers or {}),
-        )
+        body = {"capability": capability, "payload": dict(payload or {}), **task}
+        self._caller.publish(body, task_id, user=user, headers=headers or {})
         return task_id
 
     async def answer(self, task_id: str, *, limit_s: float = LIMIT_S) -> Answer:
         """Let time pass until the task has its answer. Raises :class:`TimeoutError` with what is known of it."""
-        found = self._mailbox.answer
+        found = self._caller.answer
         await self.until(
             lambda: found(task_id) is not None, f"task {task_id} has its answer", limit_s=limit_s
         )
@@ -189,28 +181,17 @@ class World:
     async def cancel(self, task_id: str, *, user: str | None = None) -> Mapping[str, Any]:
         """Take a task back, as its caller does; what the router says: ``cancelled`` and ``state``."""
         mark = f"cancel {self.clock.new_id()}"
-        self.broker.put(
-            Delivery(
-                "",
-                call_off_body(task_id),
-                None,
-                correlation_id=mark,
-                reply_to=self._mailbox.address,
-                user_id=user,
-                routing_key=CANCEL_TASK,
-            ),
-            self.names.events,
-        )
-        await self.until(lambda: bool(self._mailbox.of(mark).answers), f"cancelling {task_id} has its answer")
-        return self._mailbox.of(mark).answers[0]
+        self._caller.take_back(task_id, mark, user=user)
+        await self.until(lambda: bool(self._caller.of(mark).answers), f"cancelling {task_id} has its answer")
+        return self._caller.of(mark).answers[0]
 
     def answers(self, task_id: str) -> list[Mapping[str, Any]]:
         """All answers that have come for a task: one, or its caller was told twice."""
-        return list(self._mailbox.of(task_id).answers)
+        return list(self._caller.of(task_id).answers)
 
     def said(self, task_id: str) -> list[Mapping[str, Any]]:
         """What has been streamed for a task until now."""
-        return list(self._mailbox.of(task_id).said)
+        return list(self._caller.of(task_id).said)
 
     # -- time
 

@@ -119,6 +119,20 @@ async def test_a_thread_that_waits_for_time_does_not_stop_it(time: VirtualTime) 
         assert await time.until(done.done, limit_s=100)
 
 
+async def test_who_never_waits_does_not_stop_it(time: VirtualTime) -> None:
+    async with asyncio.TaskGroup() as group:
+        ends_at = time.clock.monotonic() + 20
+
+        async def spin() -> None:
+            while time.clock.monotonic() < ends_at:
+                await napping(0)
+
+        spinning = group.create_task(spin())
+        waiting = [group.create_task(napping(seconds)) for seconds in (5, 10, 25)]
+        assert await time.until(waiting[-1].done, limit_s=100)
+        assert spinning.done()
+
+
 async def test_many_may_move_it_at_once(time: VirtualTime) -> None:
     began = time.clock.monotonic()
     async with asyncio.TaskGroup() as group:

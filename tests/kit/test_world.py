@@ -295,6 +295,12 @@ async def test_names_that_are_not_there(call: Any, message: str) -> None:
             await world.kill("sollid")
 
 
+async def test_an_agent_that_cannot_start_is_the_error_itself() -> None:
+    with pytest.raises(BadInput, match="agent 'empty'"):
+        async with World([shouter(), Agent("empty")]):
+            pass
+
+
 def test_a_setting_that_there_is_not() -> None:
     with pytest.raises(BadInput, match=r"breaker/streek: unknown field \(did you mean streak\?\)"):
         World(breaker={"streek": 2})

@@ -1,4 +1,4 @@
-"""What a caller in a world is told: answers, and what is streamed before them."""
+"""A caller in a world: what he publishes, and what he is told: answers, and what is streamed before them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import orjson
 
+from reach_worker.core.call_off import CANCEL_TASK, call_off_body
 from reach_worker.core.message import Delivery
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.bus import MemoryBus
@@ -92,10 +93,11 @@ class Told:
     answers: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-class CallersMailbox:
-    """A private queue, and what has come to it by task."""
+class Caller:
+    """Publishes tasks as any AMQP client would, and has a private queue for what comes back."""
 
     def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
         self._bus = MemoryBus(broker, slow_start=False, name="caller")
         self._bus.subscribe_mailbox(MAILBOX, prefix="reach-answers")
         self._told: dict[str, Told] = {}
@@ -115,6 +117,32 @@ class CallersMailbox:
                 for delivery in deliveries:
                     self._file(delivery)
                 await self._bus.ack(deliveries)
+
+    def publish(
+        self, task: Mapping[str, Any], task_id: str, *, user: str | None, headers: Mapping[str, Any]
+    ) -> None:
+        """Publish a task. What comes back has its id."""
+        self._broker.send_task(
+            task,
+            message_id=task_id,
+            correlation_id=task_id,
+            reply_to=self.address,
+            user_id=user,
+            headers=dict(headers),
+        )
+
+    def take_back(self, task_id: str, mark: str, *, user: str | None) -> None:
+        """Ask the routers to take a task back. What comes back has the mark."""
+        asked = Delivery(
+            "",
+            call_off_body(task_id),
+            None,
+            correlation_id=mark,
+            reply_to=self.address,
+            user_id=user,
+            routing_key=CANCEL_TASK,
+        )
+        self._broker.put(asked, self._broker.names.events)
 
     def of(self, task_id: str) -> Told:
         """What has come for a task."""
