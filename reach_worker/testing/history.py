@@ -62,9 +62,10 @@ async def _explained(rows: Sequence[Row], task_id: str) -> str:
             await store.record(rows)
         async with StoreReader.open(path) as reader:
             history = await reader.task(task_id)
+            flow = [] if history is None else await reader.flow(history.task.flow_id)
     if history is None:
         raise BadInput(f"no router has written anything down about a task {task_id!r}")
-    return tree_text(history_tree(history))
+    return tree_text(history_tree(history, flow))
 
 
 def under_way(rows: Sequence[Row], broker: MemoryBroker) -> str:

@@ -159,6 +159,7 @@ async def test_a_race_is_won_by_the_first_word_and_its_loser_is_cancelled() -> N
         answer = await world.call("think", mode="race", stream=True)
         assert (answer.result, answer.chunks) == ("quick", ["quick speaks"])
         await world.advance(10)
+        assert "in the same flow" in await world.explain(answer.task_id)
         assert sorted(kinds(world, answer.task_id)) == [("quick", "succeeded"), ("slow", "cancelled")]
 
 
