@@ -1,6 +1,7 @@
 """Tests that play in a world, as plain functions: for pytest without any plugin, and beside any."""
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -25,16 +26,16 @@ def in_world(
     """
 
     def as_test(story: Story) -> Callable[..., None]:
-        first, *others = inspect.signature(story).parameters.values()
-        del first
+        parameters = list(inspect.signature(story).parameters.values())
+        of_class = parameters[:1] if parameters[0].name == "self" else []
 
-        def test(**fixtures: Any) -> None:
+        def test(*bound: Any, **fixtures: Any) -> None:
             made = agents() if callable(agents) else agents
-            asyncio.run(_play(story, World(made, **given), fixtures))
+            asyncio.run(_play(functools.partial(story, *bound), World(made, **given), fixtures))
 
         test.__name__, test.__qualname__, test.__doc__ = story.__name__, story.__qualname__, story.__doc__
         test.__module__ = story.__module__
-        vars(test)["__signature__"] = inspect.Signature(others)
+        vars(test)["__signature__"] = inspect.Signature([*of_class, *parameters[len(of_class) + 1 :]])
         vars(test)["pytestmark"] = list(getattr(story, "pytestmark", ()))
         return test
 

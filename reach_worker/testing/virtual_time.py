@@ -44,6 +44,7 @@ class VirtualTime:
         self.clock = clock
         self._patience_s = patience_s
         self._threads: dict[Future[Any], float] = {}
+        self._of_threads = threading.Lock()
         self._moved = threading.Event()
         self._watching = ThreadPoolExecutor(1, thread_name_prefix="virtual-time")
         self._default = ThreadPoolExecutor(thread_name_prefix="in-virtual-time")
@@ -110,7 +111,8 @@ class VirtualTime:
 
     def watch(self, work: "Future[T]", patience_s: float) -> "Future[T]":
         """Wait for work in another thread before time moves on, so many real seconds at most."""
-        self._threads[work] = patience_s
+        with self._of_threads:
+            self._threads[work] = patience_s
         work.add_done_callback(self._thread_done)
         return work
 
@@ -128,7 +130,8 @@ class VirtualTime:
         return done
 
     def _thread_done(self, work: Future[Any]) -> None:
-        self._threads.pop(work, None)
+        with self._of_threads:
+            self._threads.pop(work, None)
         self._moved.set()
 
     async def _step(self, end: float) -> bool:
@@ -170,14 +173,15 @@ class VirtualTime:
     async def _threads_got_on(self) -> bool:
         """Wait for threads in real time; whether one of them got done."""
         self._moved.clear()
-        waited_for = dict(self._threads)
+        with self._of_threads:
+            waited_for = dict(self._threads)
         if not waited_for:
             return True
         await asyncio.wrap_future(self._watching.submit(self._moved.wait, max(waited_for.values())))
         if self._moved.is_set():
             return True
-        for work in waited_for:
-            if work in self._threads:
+        with self._of_threads:
+            for work in waited_for.keys() & self._threads.keys():
                 self._threads[work] = min(GIVEN_UP_S, self._threads[work])
         return False
 

@@ -335,3 +335,10 @@ async def test_an_agent_that_asks_for_a_rest_gets_it() -> None:
         answer = await world.call("nap.limited", {"seconds": 40})
         assert answer.reason == "attempts_exhausted"
         assert 40 <= world.clock.monotonic() - began <= 43
+
+
+class TestOfAClass:
+    @in_world([shouter()])
+    async def test_a_story_that_is_a_method(self, world: World, tmp_path: Path) -> None:
+        assert tmp_path.name
+        assert (await world.call(SHOUT, {"text": "x"})).succeeded
