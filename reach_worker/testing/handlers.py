@@ -15,7 +15,6 @@ from reach_worker.core.announcement import cancel_key
 from reach_worker.core.dispatch import NOTES, OUTCOME, Dispatch, dispatch_from, outcome_from
 from reach_worker.core.document import nearest
 from reach_worker.core.envelope import ANONYMOUS, Envelope
-from reach_worker.core.json_schema import first_fault
 from reach_worker.core.manifest import Capability, payload_problem
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
@@ -42,15 +41,13 @@ class Handled:
     """How a handler's run ended.
 
     ``outcome``: an outcome class (``succeeded``, ``failed``, ``timeout``, …), or ``payload_refused``: the payload breaks
-    the input schema, and no router would have called the handler. ``error``: in words. ``wrong_result``: what the output
-    schema forbids in the result, if anything. ``said``: all that was streamed. ``asked``: what it called, and with which
-    payload. ``seconds``: how long it ran.
+    the input schema, and no router would have called the handler. ``error``: in words. ``said``: all that was
+    streamed. ``asked``: what it called, and with which payload. ``seconds``: how long it ran.
     """
 
     outcome: str
     result: Any = None
     error: str = ""
-    wrong_result: str | None = None
     said: tuple[Mapping[str, Any], ...] = ()
     asked: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     retry_after_s: float | None = None
@@ -109,7 +106,7 @@ async def run_handler(  # noqa: PLR0913 - each says one thing of the attempt, by
             delivery, outcome = await bench.outcome(timeout_s + BEYOND_S)
             said = tuple(bench.caller.of(dispatch.envelope.task_id).said)
             asked = tuple(bench.others.asked)
-    return replace(_handled(declared, delivery, outcome), said=said, asked=asked)
+    return replace(_handled(delivery, outcome), said=said, asked=asked)
 
 
 def run_handler_sync(
@@ -201,15 +198,13 @@ class _Bench:
         return [delivery for delivery in told if delivery.headers[OUTCOME] not in NOTES]
 
 
-def _handled(capability: Capability, delivery: Delivery, outcome: Outcome) -> Handled:
+def _handled(delivery: Delivery, outcome: Outcome) -> Handled:
     succeeded = outcome.outcome is OutcomeClass.SUCCEEDED
     result = orjson.loads(delivery.body) if succeeded else None
-    problem = first_fault(capability.output_validator, result) if succeeded else None
     return Handled(
         outcome.outcome.value,
         result,
         outcome.message,
-        None if problem is None else f"result{problem[0]}: {problem[1]}",
         retry_after_s=None if outcome.retry_after_ms is None else outcome.retry_after_ms / 1000,
         seconds=(outcome.duration_ms or 0.0) / 1000,
         cost=outcome.cost,

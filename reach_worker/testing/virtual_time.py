@@ -80,12 +80,7 @@ class VirtualTime:
 
     async def advance(self, seconds: float) -> None:
         """Let time pass. What falls due on the way happens in order, each at its own time."""
-        end = self.clock.monotonic() + seconds
-        await self.settle()
-        while await self._step(end):
-            pass
-        self.clock.advance(max(0.0, end - self.clock.monotonic()))
-        await self.settle()
+        await self.until(lambda: False, limit_s=seconds)
 
     async def until(self, holds: Callable[[], bool], *, limit_s: float) -> bool:
         """Let time pass from one timer to the next until it holds; ``False`` if it does not within the limit."""
@@ -93,6 +88,10 @@ class VirtualTime:
         await self.settle()
         while not holds():
             if not await self._step(end):
+                if holds():  # somebody else has moved it meanwhile
+                    return True
+                self.clock.advance(max(0.0, end - self.clock.monotonic()))
+                await self.settle()
                 return holds()
         return True
 

@@ -76,6 +76,7 @@ async def test_until_goes_from_timer_to_timer_and_stops_where_it_holds(time: Vir
         assert await time.until(nap.done, limit_s=100)
         assert time.clock.monotonic() - began == pytest.approx(7)
         assert not await time.until(lambda: False, limit_s=100)
+        assert time.clock.monotonic() - began == pytest.approx(107)
 
 
 async def test_a_time_limit_goes_by_it(time: VirtualTime) -> None:
