@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reach_worker import Agent, BadRequest, Cancelled, Context, RateLimited, Rejected, Unavailable
-from reach_worker.errors import BadInput
+from reach_worker.errors import BadInput, StartupFailed
 from reach_worker.testing import Handled, run_handler, run_handler_sync
 from tests.kit.agents import SHOUT, napper, shouter
 
@@ -34,6 +34,48 @@ def test_a_payload_that_no_router_would_send_on_is_refused_unrun() -> None:
     assert handled == Handled(
         "payload_refused", error='solid: payload: "text" is a required property', seconds=0.0
     )
+
+
+def test_a_result_that_breaks_the_output_schema_is_a_failure() -> None:
+    agent = Agent("loose")
+    agent.capability("say", output_schema={"type": "object", "required": ["text"]})(lambda _payload: {})
+    handled = run_handler_sync(agent, "say")
+    assert (handled.outcome, handled.result) == ("failed", None)
+    assert '"text" is a required property' in handled.error
+
+
+def test_it_runs_within_the_agents_lifespan() -> None:
+    agent, past = Agent("living"), list[str]()
+
+    @agent.lifespan
+    async def life() -> AsyncIterator[dict[str, str]]:
+        await asyncio.sleep(2)  # noqa: TID251 - what authors write; here it goes by virtual time
+        yield {"opened": "yes"}
+        past.append("closed")
+
+    @agent.on_startup
+    def hook() -> None:
+        past.append("started")
+
+    @agent.capability("look")
+    async def look(_payload: dict[str, Any], context: Context) -> Any:
+        past.append("ran")
+        return context.resources
+
+    assert run_handler_sync(agent, "look").result == {"opened": "yes"}
+    assert past == ["started", "ran", "closed"]
+
+
+def test_an_agent_that_does_not_start_says_why() -> None:
+    agent = Agent("broken")
+
+    @agent.on_startup
+    def hook() -> None:
+        raise OSError("no disk")
+
+    agent.capability("look")(lambda _payload: None)
+    with pytest.raises(StartupFailed, match="OSError: no disk"):
+        run_handler_sync(agent, "look")
 
 
 @pytest.mark.parametrize(

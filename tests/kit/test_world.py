@@ -10,7 +10,7 @@ from reach_worker import Agent, Context
 from reach_worker.core.breaker import BreakerState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.presence import PresenceState
-from reach_worker.errors import BadInput
+from reach_worker.errors import BadInput, StartupFailed
 from reach_worker.store import MemoryStore
 from reach_worker.testing import World, in_world
 from tests.kit.agents import DECLARED, SHOUT, failing, napper, shouter, thinker
@@ -294,6 +294,18 @@ async def test_names_that_are_not_there(call: Any, message: str) -> None:
         assert str(error.value) == message
         with pytest.raises(BadInput, match="no running process is called 'sollid'"):
             await world.kill("sollid")
+
+
+async def test_an_agent_whose_start_up_fails_is_the_error_itself() -> None:
+    agent = shouter("broken")
+
+    @agent.on_startup
+    async def hook() -> None:
+        raise OSError("no disk")
+
+    with pytest.raises(StartupFailed, match="OSError: no disk"):
+        async with World([shouter(), agent]):
+            pass
 
 
 async def test_an_agent_that_cannot_start_is_the_error_itself() -> None:
