@@ -1,7 +1,7 @@
 """What the services need of the outside: a clock, a bus, a store. Narrow on purpose; each has one real adapter."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -135,6 +135,24 @@ class ConsumingBus(Bus, Protocol):
         An acknowledgement says it too, of a message that was never delivered before: those that were are taken one
         at a time. This is for who holds a message for long.
         """
+        ...
+
+
+class SubscribingBus(ConsumingBus, Protocol):
+    """The bus while it is being set up: what will be consumed in every session."""
+
+    on_session: Callable[[], None]
+
+    def subscribe(
+        self, name: str, queue: str, prefetch: int, *, wanted: bool = True, at_once: bool = False
+    ) -> None:
+        """Consume a queue. Deliveries land in the inbox under ``name``. ``at_once``: no slow start."""
+        ...
+
+    def subscribe_mailbox(
+        self, name: str, bindings: Iterable[tuple[str, str]] = (), *, prefix: str | None = None
+    ) -> None:
+        """A private mailbox, new in every session, bound to (exchange, routing key) pairs."""
         ...
 
 

@@ -12,24 +12,23 @@ from urllib.parse import unquote, urlsplit
 import uvloop
 
 from reach_worker.agent.agent import Agent
-from reach_worker.agent.worker import Worker, WorkerPolicy
+from reach_worker.agent.reception import worker_on
+from reach_worker.agent.worker import WorkerPolicy
 from reach_worker.bus import examination, topology
 from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.client import MAILBOX, Client
 from reach_worker.clock import SystemClock
-from reach_worker.core.announcement import FEEDBACK, WHO, feedback_body, feedback_key, instance_keys
+from reach_worker.core.announcement import feedback_body, feedback_key
 from reach_worker.core.breaker import BreakerPolicy
-from reach_worker.core.call_off import CANCEL_TASK
 from reach_worker.core.diagnosis import Seen
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.fresh_files import Known
-from reach_worker.core.hearsay import HEARSAY
 from reach_worker.core.manifest import Manifest, manifest_from
 from reach_worker.core.message import Message
 from reach_worker.core.names import Names
 from reach_worker.core.policy import PRESETS
-from reach_worker.core.status import ASKER, QUESTION
+from reach_worker.core.status import ASKER
 from reach_worker.core.tags import TagTable
 from reach_worker.core.yaml_text import parse
 from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable, TopologyMismatch
@@ -39,6 +38,7 @@ from reach_worker.services.lifecycle import beside, few_collections, stop_on_sig
 from reach_worker.services.reload import Files, Reload
 from reach_worker.services.replay_order import KnownTasks, nothing_known
 from reach_worker.services.router.desk import HOLD_S, Desk, RouterPolicies
+from reach_worker.services.router.reception import router_on
 from reach_worker.services.router.router import Router
 from reach_worker.settings import FleetFiles, Settings, Sources
 from reach_worker.store.pruner import Retention
@@ -47,19 +47,8 @@ from reach_worker.store.sqlite_store import SqliteStore
 
 log = logging.getLogger(__name__)
 
-OUTCOMES_PREFETCH: Final = 500
 GHOST_BEATS: Final = 2.5
 """A broker gives a silent connection up after two missed heartbeats, and looks now and then."""
-HEARTBEAT_KEYS: Final = (
-    WHO,
-    QUESTION,
-    CANCEL_TASK,
-    "presence.#",
-    "manifest.#",
-    "router.#",
-    f"{FEEDBACK}.#",
-    f"{HEARSAY}.#",
-)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -130,13 +119,8 @@ async def run_router(settings: Settings, sources: Sources | None = None) -> int:
     desk = Desk(router_id, names, clock, router_policies(settings), fleet, files.tags)
     wanted = topology.complete(names, router_ids=[router_id], agent_ids=[], capabilities=[])
     bus = RabbitBus(bus_settings(settings, f"router {router_id}"), clock, wanted)
-    bus.subscribe("intake", names.intake, settings.intake.held_at_most(), wanted=False)
-    bus.subscribe("returns", names.returns, settings.intake.prefetch, wanted=False)
-    bus.subscribe("outcomes", names.outcomes(router_id), OUTCOMES_PREFETCH, at_once=True)
-    bus.subscribe_mailbox("router", [(names.events, key) for key in HEARTBEAT_KEYS])
     async with open_store(settings) as store:
-        router = Router(desk, settings.presence, bus, store, lambda: asdict(store.stats()))
-        bus.on_session = router.watch.session_began
+        router = router_on(bus, desk, settings.presence, store, lambda: asdict(store.stats()))
         manifests = [*await _remembered(store, files.tags), *files.manifests]
         with stop_on_signals(router.stop_asked):
             async with unless_stopped(bus.running(), router.stop_asked) as up:
@@ -308,9 +292,7 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
         foundation.bindings,
     )
     bus = RabbitBus(bus_settings(settings, f"agent {manifest.id} {instance_id}"), clock, wanted)
-    bus.subscribe("work", names.agent(manifest.id), manifest.max_concurrency, wanted=False)
-    bus.subscribe_mailbox("instance", [(names.events, key) for key in instance_keys(manifest.id)])
-    worker = Worker(agent, instance_id, names, worker_policy(settings), bus, clock)
+    worker = worker_on(bus, agent, instance_id, names, worker_policy(settings), clock)
     with stop_on_signals(worker.stop_asked):
         async with unless_stopped(bus.running(), worker.stop_asked) as up:
             if up is None:

@@ -18,6 +18,7 @@ from reach_worker.core.names import Names
 from reach_worker.core.retry_budget import LONGEST_WAIT_S
 from reach_worker.errors import OutsideWorld
 from reach_worker.ports import Sent
+from reach_worker.services.router.reception import OUTCOMES_PREFETCH
 from reach_worker.settings import Settings
 
 SLACK_S: Final = 15.0
@@ -153,7 +154,7 @@ def patience_of(settings: Settings, manifests: Mapping[str, Manifest]) -> Patien
         out_s=timeouts.pickup_s + 2 * timeouts.backstop_s + deaf_s + hold_s,
         attempt_s=timeouts.attempt_ms / 1000,
         waiting_s=rung_ms(max(settings.retry.cap_s, LONGEST_WAIT_S)) / 1000 + hold_s + SLACK_S,
-        window=settings.intake.held_at_most() + settings.intake.prefetch + wiring.OUTCOMES_PREFETCH,
+        window=settings.intake.held_at_most() + settings.intake.prefetch + OUTCOMES_PREFETCH,
         declared_s={
             (manifest.id, each.id): (each.timeout_ms or timeouts.attempt_ms) / 1000
             for manifest in manifests.values()

@@ -78,8 +78,12 @@ def print_tree(root: Node) -> None:
     if sys.stdout.isatty():
         Console().print(_branch(root, None))
     else:
-        for depth, node in _walk(root, 0):
-            click.echo(f"{'  ' * depth}{visible(node.text)}")
+        click.echo(tree_text(root))
+
+
+def tree_text(root: Node) -> str:
+    """A tree as plain lines."""
+    return "\n".join(f"{'  ' * depth}{visible(node.text)}" for depth, node in _walk(root, 0))
 
 
 def _branch(node: Node, parent: Tree | None) -> Tree:

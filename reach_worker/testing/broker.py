@@ -11,6 +11,7 @@ from reach_worker.core.backoff import RUNGS_MS
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.testing.clock import SteppedClock
+from reach_worker.testing.faults import Client, Faults
 from reach_worker.testing.queue import Consumer, MemoryQueue, QueueRules, Stored, buried
 
 HANDLING_LIMIT: Final = 20
@@ -21,6 +22,8 @@ MAILBOX_LENGTH: Final = 10_000
 class MemoryBroker:
     """Holds queues; :class:`MemoryBus` is a connection to it. Time passes when ``clock`` is moved.
 
+    ``faults``: what is to go wrong. ``clients``: who is connected.
+
     It begins with everything that does not depend on agents or routers: ``intake``, ``returns``, the retry ladder,
     ``unmatched``, ``dlq`` and the exchanges.
     """
@@ -29,6 +32,9 @@ class MemoryBroker:
         self.clock = clock
         self.names = Names(prefix)
         self.queues: dict[str, MemoryQueue] = {}
+        self.clients: list[Client] = []
+        self.faults = Faults(self.names, self.clients)
+        self.faults.call_at = lambda after_s, call: clock.call_at(clock.monotonic() + after_s, call)
         self._bindings: dict[str, list[tuple[str, str]]] = {}
         names = self.names
         for name in (names.dlq, names.unmatched):
@@ -60,12 +66,10 @@ class MemoryBroker:
     def put(self, content: Delivery, exchange: str = "") -> bool:
         """Publish any message, by default to the queue that its routing key names; ``False`` if no queue took it."""
         targets = self._targets(exchange, content.routing_key)
+        content = replace(content, receipt=None, redelivered=False, exchange=exchange)
         for queue in targets or ():
-            stored = queue.put(
-                replace(content, receipt=None, redelivered=False, exchange=exchange), self.clock.monotonic()
-            )
-            self._watch(queue, stored)
-            self.pump(queue)
+            for one in self.faults.arriving(queue.name, content, partial(self._store, queue)):
+                self._store(queue, one)
         return bool(targets)
 
     def messages(self, queue: str) -> list[Delivery]:
@@ -77,10 +81,15 @@ class MemoryBroker:
         self._add(name, QueueRules(max_length=MAILBOX_LENGTH))
 
     def delete_queue(self, name: str) -> None:
-        """Remove a queue with all that waits in it. What of it is unacknowledged is gone too."""
+        """Remove a queue with all that waits in it. What of it is unacknowledged is gone too.
+
+        Whoever consumes it is cancelled by the broker, which ends his session.
+        """
         self.queues.pop(name, None)
         for bindings in self._bindings.values():
             bindings[:] = [(key, queue) for key, queue in bindings if queue != name]
+        for client in [client for client in self.clients if client.consumes_from(name)]:
+            client.end_session()
 
     # -- for buses
 
@@ -101,7 +110,7 @@ class MemoryBroker:
             body=message.body,
             receipt=None,
             headers=dict(message.headers),
-            message_id=self.clock.new_id(),
+            message_id=message.message_id or self.clock.new_id(),
             correlation_id=message.correlation_id,
             reply_to=message.reply_to,
             user_id=message.user_id,
@@ -145,6 +154,10 @@ class MemoryBroker:
             self._expire(queue)
 
     # -- inside
+
+    def _store(self, queue: MemoryQueue, content: Delivery) -> None:
+        self._watch(queue, queue.put(content, self.clock.monotonic()))
+        self.pump(queue)
 
     def _add(self, name: str, rules: QueueRules) -> MemoryQueue:
         return self.queues.setdefault(name, MemoryQueue(name, rules))

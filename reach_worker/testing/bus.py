@@ -8,7 +8,7 @@ from reach_worker.core.message import Delivery, Message
 from reach_worker.errors import BrokerUnavailable
 from reach_worker.ports import Sent
 from reach_worker.testing.broker import MemoryBroker
-from reach_worker.testing.faults import Fate, Faults, Moment
+from reach_worker.testing.faults import CALL_TIMEOUT_S, ClientFaults, Fate, Moment
 from reach_worker.testing.queue import Consumer, Stored
 from reach_worker.testing.session import Consuming, MemoryInbox, Receipt, Session, Subscription
 from reach_worker.testing.wire import sendable
@@ -20,9 +20,11 @@ class MemoryBus:
     ``slow_start``: as on RabbitMQ, each subscription of a new session takes one message until one that was never
     delivered before is acknowledged, or it is called harmless by :meth:`trust`. ``journal`` tells in order what the bus
     did: ``("publish", routing key)``, ``("consume", subscription)``, ``("stop", subscription)``, ``("ack", queue)``.
+    ``name``: who it is, for faults that shall meet only some.
     """
 
-    def __init__(self, broker: MemoryBroker, *, slow_start: bool = True) -> None:
+    def __init__(self, broker: MemoryBroker, *, slow_start: bool = True, name: str = "") -> None:
+        self.name = name
         self.names = broker.names
         self.inbox = MemoryInbox()
         self.sessions = 0
@@ -32,7 +34,7 @@ class MemoryBus:
         self._slow_start = slow_start
         self._subscriptions: dict[str, Subscription] = {}
         self._session: Session | None = None
-        self._faults = Faults()
+        self._faults = ClientFaults()
 
     # -- what is consumed
 
@@ -68,6 +70,7 @@ class MemoryBus:
         """Begin a session."""
         self.disconnect()
         session = self._session = Session()
+        self._broker.clients.append(self)
         self.sessions += 1
         for subscription in list(self._subscriptions.values()):
             self._begin(session, subscription)
@@ -79,6 +82,7 @@ class MemoryBus:
         session, self._session = self._session, None
         if session is None:
             return
+        self._broker.clients.remove(self)
         self.inbox.waiting.clear()
         for consuming in session.consuming.values():
             if consuming.consumer is not None:
@@ -121,6 +125,10 @@ class MemoryBus:
         results = [self._publish(message) for message in messages]
         if messages:
             self._faults.reach(Moment.AFTER_PUBLISH)
+        if (slow_s := self._broker.faults.confirm_after(messages)) > 0:
+            await self._broker.clock.sleep(min(slow_s, CALL_TIMEOUT_S))
+            if slow_s >= CALL_TIMEOUT_S or session is not self._session:
+                results = [Sent.UNCERTAIN] * len(messages)
         if Sent.UNCERTAIN in results and session is self._session:
             self.end_session()
         return results
@@ -129,6 +137,7 @@ class MemoryBus:
         """Acknowledge; those of an earlier session are let go."""
         if deliveries:
             self._faults.reach(Moment.BEFORE_ACK)
+            self._broker.faults.acknowledging(self, deliveries)
         for delivery in deliveries:
             if self.current(delivery) and isinstance(delivery.receipt, Receipt):
                 self._ack(delivery.receipt)
@@ -197,6 +206,11 @@ class MemoryBus:
         consuming = self._session.consuming.get(name) if self._session is not None else None
         return consuming is not None and consuming.consumer is not None
 
+    def consumes_from(self, queue: str) -> bool:
+        """It has a consumer at the queue now."""
+        taken = self._session.consuming.values() if self._session is not None else ()
+        return any(one.queue == queue and one.consumer is not None for one in taken)
+
     def current(self, delivery: Delivery) -> bool:
         """The delivery belongs to the session that is alive now."""
         return isinstance(delivery.receipt, Receipt) and delivery.receipt.session is self._session
@@ -225,6 +239,8 @@ class MemoryBus:
     def _publish(self, message: Message) -> Sent:
         self.journal.append(("publish", message.routing_key))
         fate = self._faults.fate_of(message)
+        if fate is Fate.CONFIRMED:
+            fate = self._broker.faults.fate_of(message)
         if not sendable(message.headers):
             return Sent.REFUSED
         if fate in (Fate.REFUSED, Fate.UNROUTABLE):

@@ -35,9 +35,9 @@ class SteppedClock:
         return self._random.random()
 
     def new_id(self) -> str:
-        """Ids that count up."""
+        """Ids that count up, and differ in their first digits."""
         self._ids += 1
-        return f"{self._ids:032x}"
+        return f"{self._ids:012x}".ljust(32, "0")
 
     async def sleep(self, seconds: float) -> None:
         """Wait until the clock was moved so far."""
@@ -49,6 +49,10 @@ class SteppedClock:
         """Call it as soon as the clock was moved to ``when``; at once with the next move if that has passed."""
         self._order += 1
         heapq.heappush(self._calls, (when, self._order, call))
+
+    def next_call(self) -> float | None:
+        """When the next of these is due, ``None`` if there is none."""
+        return self._calls[0][0] if self._calls else None
 
     def advance(self, seconds: float) -> None:
         """Move on. What falls due on the way happens in order, each at its own time."""

@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 
 from reach_worker import Agent
-from reach_worker.agent.worker import Worker, WorkerPolicy
-from reach_worker.core.announcement import beat_from, instance_keys
+from reach_worker.agent.reception import worker_on
+from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.core.announcement import beat_from
 from reach_worker.core.dispatch import NOTES, OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_from
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery, Message
@@ -38,12 +39,7 @@ class Bench:
         self.queue = self.names.agent(self.agent.manifest.id)
         self.broker.declare(self.queue)
         self.bus = MemoryBus(self.broker)
-        self.bus.subscribe("work", self.queue, self.agent.manifest.max_concurrency, wanted=False)
-        self.bus.subscribe_mailbox(
-            "instance",
-            [(self.names.events, key) for key in instance_keys(self.agent.manifest.id)],
-        )
-        self.worker = Worker(self.agent, "i1", self.names, self.policy, self.bus, self.clock)
+        self.worker = worker_on(self.bus, self.agent, "i1", self.names, self.policy, self.clock)
         self.router = MemoryBus(self.broker)
         self.router.subscribe("outcomes", self.names.outcomes(OWNER), 1000, at_once=True)
         self.router.subscribe_mailbox("events", [(self.names.events, "presence.#")])

@@ -16,7 +16,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.errors import BrokerUnavailable
-from reach_worker.ports import ConsumingBus, Sent
+from reach_worker.ports import ConsumingBus, Sent, SubscribingBus
 from reach_worker.testing import MemoryBroker, MemoryBus, SteppedClock
 from reach_worker.testing.tcp_proxy import TcpProxy
 from tests.bus.until import LIMIT_S, until
@@ -27,19 +27,10 @@ EXPIRED_S = 0.2
 COUNT = "x-delivery-count"  # on what comes for the first time some versions write a 0, some nothing
 
 
-class Bus(ConsumingBus, Protocol):
+class Bus(SubscribingBus, Protocol):
     """The port, and how both adapters are set up."""
 
     sessions: int
-    on_session: Callable[[], None]
-
-    def subscribe(
-        self, name: str, queue: str, prefetch: int, *, wanted: bool = True, at_once: bool = False
-    ) -> None: ...
-
-    def subscribe_mailbox(
-        self, name: str, bindings: Iterable[tuple[str, str]] = (), *, prefix: str | None = None
-    ) -> None: ...
 
     def running(self) -> AbstractAsyncContextManager["Bus"]: ...
 
@@ -51,6 +42,7 @@ class Side(Protocol):
     """One of the two worlds, and what a test does to it from outside."""
 
     names: Names
+    user: str
 
     def bus(self) -> Bus:
         """A bus that is not running yet. Agent ``a``, router ``r`` and capability ``c`` have their queues."""
@@ -72,6 +64,10 @@ class Side(Protocol):
         """Somebody takes the oldest message and gives it back unacknowledged."""
         ...
 
+    async def delete(self, queue: str) -> None:
+        """Somebody deletes a queue with all that is in it."""
+        ...
+
     async def ready(self, queue: str) -> int:
         """Messages that wait in a queue."""
         ...
@@ -79,6 +75,8 @@ class Side(Protocol):
 
 class InMemory:
     """The broker in memory."""
+
+    user = "guest"
 
     def __init__(self) -> None:
         self.clock = SteppedClock()
@@ -105,6 +103,9 @@ class InMemory:
         assert taken is not None
         self.broker.put_back(queue, taken)
 
+    async def delete(self, queue: str) -> None:
+        self.broker.delete_queue(queue)
+
     async def ready(self, queue: str) -> int:
         return len(self.broker.messages(queue))
 
@@ -117,6 +118,7 @@ class OnRabbit:
         self.topology = topology.complete(
             self.names, router_ids=[ROUTER], agent_ids=[AGENT], capabilities=[LANE]
         )
+        self.user = URL(url).user or "guest"
         self._wire = wire
         self._proxy = proxy
         self._url = str(URL(url).with_host(proxy.target[0]).with_port(proxy.url_port))
@@ -142,6 +144,11 @@ class OnRabbit:
         message = await channel.basic_get(queue, timeout=LIMIT_S)
         assert message.delivery_tag
         await channel.basic_nack(message.delivery_tag, requeue=True, wait=True)
+        await channel.close()
+
+    async def delete(self, queue: str) -> None:
+        channel = await self._wire.connection.channel(publisher_confirms=False)
+        await channel.queue_delete(queue, timeout=LIMIT_S)
         await channel.close()
 
     async def _has(self, queue: str) -> bool:
@@ -267,6 +274,17 @@ async def test_what_is_confirmed_arrives_as_it_was_sent(side: Side) -> None:
     assert (first.redelivered, first.user_id, first.fault) == (False, None, None)
     assert first.message_id
     assert first.message_id != second.message_id
+
+
+async def test_a_caller_may_name_his_message_and_himself(side: Side) -> None:
+    """The broker takes no other user's name than that of the connection."""
+    queue = side.names.agent(AGENT)
+    async with side.bus().running() as bus:
+        sent = [Message(queue, b"", message_id="mine", user_id=side.user), Message(queue, b"")]
+        assert await bus.publish(sent) == [Sent.CONFIRMED] * 2
+        first, second = await got(bus, queue), await got(bus, queue)
+    assert (first.message_id, first.user_id) == ("mine", side.user)
+    assert (second.message_id == "mine", second.user_id) == (False, None)
 
 
 async def test_nobody_to_take_it_is_said_where_that_matters(side: Side) -> None:
@@ -541,6 +559,33 @@ async def test_what_is_not_wanted_is_not_consumed(side: Side) -> None:
         await bus.ack(taken)
         await bus.want("work", wanted=True)
         assert bodies(await arrivals(bus, "work", 2)) == [b"0", b"1"]
+
+
+async def test_it_says_whether_it_consumes(side: Side) -> None:
+    bus = side.bus()
+    bus.subscribe("work", side.names.agent(AGENT), 5, wanted=False)
+    assert not bus.consumes("work")
+    async with bus.running():
+        assert (bus.consumes("work"), bus.consumes("other")) == (False, False)
+        await bus.want("work", wanted=True)
+        assert bus.consumes("work")
+        await bus.want("work", wanted=False)
+        assert not bus.consumes("work")
+    assert not bus.consumes("work")
+
+
+async def test_a_queue_that_is_deleted_under_its_consumer_ends_the_session_and_is_there_again(
+    side: Side,
+) -> None:
+    queue = side.names.agent(AGENT)
+    bus = side.bus()
+    bus.subscribe("work", queue, 5, at_once=True)
+    async with bus.running():
+        before = bus.sessions
+        await side.delete(queue)
+        await until(lambda: bus.sessions > before and bus.ready)
+        assert await bus.publish(numbers(queue, 1)) == [Sent.CONFIRMED]
+        await arrivals(bus, "work", 1)
 
 
 async def test_one_more_queue_now_and_in_the_next_session(side: Side) -> None:

@@ -19,6 +19,7 @@ from reach_worker.core.slots import SlotPolicy
 from reach_worker.core.tags import TagTable
 from reach_worker.ports import Dispatched, Ended, OutcomeSeen, Row
 from reach_worker.services.router.desk import Desk, RouterPolicies
+from reach_worker.services.router.reception import router_on
 from reach_worker.services.router.router import Router
 from reach_worker.store import MemoryStore
 from reach_worker.testing import MemoryBroker, MemoryBus, SteppedClock
@@ -97,28 +98,7 @@ class Stage:
         bus = MemoryBus(self.broker)
         fleet = Fleet(self.breaker, self.slots)
         desk = Desk(router_id, self.names, self.clock, self.policies, fleet, TagTable({}))
-        intake = self.policies.intake
-        bus.subscribe("intake", self.names.intake, intake.held_at_most(), wanted=False)
-        bus.subscribe("returns", self.names.returns, intake.prefetch, wanted=False)
-        bus.subscribe("outcomes", self.names.outcomes(router_id), 500, at_once=True)
-        bus.subscribe_mailbox(
-            "router",
-            [
-                (self.names.events, key)
-                for key in (
-                    "who",
-                    "status",
-                    "cancel-task",
-                    "presence.#",
-                    "manifest.#",
-                    "router.#",
-                    "hearsay.#",
-                    "feedback.#",
-                )
-            ],
-        )
-        router = Router(desk, self.presence, bus, self.store, lambda: {"away": self.store.away})
-        bus.on_session = router.watch.session_began
+        router = router_on(bus, desk, self.presence, self.store, lambda: {"away": self.store.away})
         bus.connect()
         remembered = [
             manifest_from(Document(orjson.loads(text)), tags=TagTable({}))

@@ -1,5 +1,6 @@
 """The README's tour, run as it stands: every command, and what it is said to print."""
 
+import os
 import re
 import subprocess
 import sys
@@ -101,6 +102,30 @@ def test_tour(processes: Processes, prefix: str, tmp_path: Path) -> None:
     )
     assert "mine-1" in answer.stdout
     assert "FROM PIKA" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        pytest.param(["-p", "no:asyncio"], id="bare"),
+        pytest.param(
+            ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"], id="asyncio"
+        ),
+    ],
+)
+def test_the_tests_of_an_agent_pass_as_they_stand(tmp_path: Path, plugins: list[str]) -> None:
+    write_files(tmp_path, "reach.v1")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, "-W", "error", "test_shouter.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^3 passed", ran.stdout, re.MULTILINE), ran.stdout
 
 
 def test_manifest_example_is_valid() -> None:

@@ -63,9 +63,11 @@ def test_what_is_banned_is_found(code: str, rule: str, name: str) -> None:
         ("core/task", "reach_worker.settings", "Imports run downwards only"),
         ("plugins", "json", "Imports run downwards only"),  # a module that no layer names
         ("cli/run", "reach_worker.demo", None),
+        ("cli/run", "reach_worker.testing", "Production knows no testing kit"),
         ("bus/session", "aio_pika", None),
         ("store/outcomes", "aiosqlite", None),
         ("demo", "reach_worker.cli", None),
+        ("testing", "reach_worker.cli", None),
     ],
 )
 def test_layers(tmp_path: Path, importer: str, imported: str, broken: str | None) -> None:
@@ -84,6 +86,6 @@ def test_layers(tmp_path: Path, importer: str, imported: str, broken: str | None
         check=False,
     )
     verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE))
-    assert len(verdicts) == 4, done.stdout + done.stderr
+    assert len(verdicts) == 5, done.stdout + done.stderr
     assert [name for name, verdict in verdicts.items() if verdict == "BROKEN"] == ([broken] if broken else [])
     assert done.returncode == (1 if broken else 0)
