@@ -15,6 +15,7 @@ from reach_worker.core.announcement import cancel_key
 from reach_worker.core.dispatch import NOTES, OUTCOME, Dispatch, dispatch_from, outcome_from
 from reach_worker.core.document import nearest
 from reach_worker.core.envelope import ANONYMOUS, Envelope
+from reach_worker.core.handoff import split
 from reach_worker.core.manifest import Capability, payload_problem
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
@@ -41,8 +42,9 @@ class Handled:
     """How a handler's run ended.
 
     ``outcome``: an outcome class (``succeeded``, ``failed``, ``timeout``, …), or ``payload_refused``: the payload breaks
-    the input schema, and no router would have called the handler. ``error``: in words. ``said``: all that was
-    streamed. ``asked``: what it called, and with which payload. ``seconds``: how long it ran.
+    the input schema, and no router would have called the handler. ``result``: what it returned; where it handed on,
+    the handoff as a mapping. ``error``: in words. ``said``: all that was streamed. ``asked``: what it called, and with
+    which payload. ``seconds``: how long it ran.
     """
 
     outcome: str
@@ -201,6 +203,8 @@ class _Bench:
 def _handled(delivery: Delivery, outcome: Outcome) -> Handled:
     succeeded = outcome.outcome is OutcomeClass.SUCCEEDED
     result = orjson.loads(delivery.body) if succeeded else None
+    if outcome.outcome is OutcomeClass.HANDOFF:
+        result = orjson.loads(split(delivery.headers, delivery.body)[0])
     return Handled(
         outcome.outcome.value,
         result,

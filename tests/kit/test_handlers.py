@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reach_worker import Agent, BadRequest, Cancelled, Context, RateLimited, Rejected, Unavailable
+from reach_worker import Agent, BadRequest, Cancelled, Context, Handoff, RateLimited, Rejected, Unavailable
 from reach_worker.errors import BadInput, StartupFailed
 from reach_worker.testing import Handled, run_handler, run_handler_sync
 from tests.kit.agents import SHOUT, napper, shouter
@@ -238,6 +238,50 @@ def test_a_handler_with_a_child_process_gets_real_time_for_it() -> None:
             run_handler_sync(agent, "run", {"script": "echo one; exec >&-; echo"}, timeout=60).result
             == "one\n"
         )
+
+
+def counting() -> Agent:
+    """An agent that asks another one: one handler awaits, one is plain, and one hands the whole task on."""
+    agent = Agent("asker")
+
+    @agent.capability("ask")
+    async def ask(payload: dict[str, Any], context: Context) -> Any:
+        return await context.call("text.count", payload)
+
+    @agent.capability("ask.plainly")
+    def ask_plainly(payload: dict[str, Any], context: Context) -> Any:
+        return context.call("text.count", payload)
+
+    @agent.capability("hand.on")
+    def hand_on(payload: dict[str, Any]) -> Handoff:
+        return Handoff(capability="text.count", reason="not mine", payload=payload)
+
+    return agent
+
+
+@pytest.mark.parametrize("capability", ["ask", "ask.plainly"])
+def test_stand_ins_answer_what_it_calls(capability: str) -> None:
+    handled = run_handler_sync(
+        counting(), capability, {"text": "abc"}, others={"text.count": lambda payload: len(payload["text"])}
+    )
+    assert (handled.result, handled.asked) == (3, (("text.count", {"text": "abc"}),))
+
+
+def test_a_stand_in_that_raises_is_a_dead_letter_and_one_that_is_not_there_is_told() -> None:
+    def fail(_payload: object) -> None:
+        raise ValueError("odd")
+
+    failed = run_handler_sync(counting(), "ask", others={"text.count": fail})
+    assert (failed.outcome, "ValueError: odd" in failed.error) == ("failed", True)
+    missing = run_handler_sync(counting(), "ask")
+    assert "the test has no stand-in for 'text.count', only none" in missing.error
+
+
+def test_what_it_hands_on() -> None:
+    handled = run_handler_sync(counting(), "hand.on", {"text": "abc"})
+    assert handled.outcome == "handoff"
+    assert (handled.result["capability"], handled.result["reason"]) == ("text.count", "not mine")
+    assert handled.result["payload"] == {"text": "abc"}
 
 
 def test_a_capability_that_it_has_not_is_named_with_the_nearest() -> None:

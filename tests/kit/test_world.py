@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reach_worker import Agent, Context
+from reach_worker import Agent, Context, Handoff
 from reach_worker.core.breaker import BreakerState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.presence import PresenceState
@@ -172,6 +172,28 @@ async def test_a_fan_out_says_who_is_missing() -> None:
         answer = await world.answer(task_id)
         assert answer.result == {"one": "one", "two": "two"}
         assert [one["agent"] for one in answer.content["failed"]] == ["dead"]
+
+
+async def test_a_handoff_and_a_call_between_two_agents() -> None:
+    first, second = Agent("first"), shouter()
+
+    @first.capability("hand.on")
+    def hand_on(payload: dict[str, Any]) -> Handoff:
+        return Handoff(capability=SHOUT, payload=payload)
+
+    @first.capability("ask")
+    async def ask(payload: dict[str, Any], context: Context) -> Any:
+        return await context.call(SHOUT, payload)
+
+    async with World([first, second]) as world:
+        handed = await world.call("hand.on", {"text": "x"})
+        assert (handed.result, handed.agent, handed.content["chain"]) == (
+            {"text": "X"},
+            "solid",
+            ["first", "solid"],
+        )
+        asked = await world.call("ask", {"text": "y"})
+        assert (asked.result, asked.agent) == ({"text": "Y"}, "first")
 
 
 async def test_a_stopped_agent_drains_first() -> None:
