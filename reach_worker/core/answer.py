@@ -27,8 +27,13 @@ def succeeded(envelope: Envelope, agent_id: str, attempt: int, result: bytes) ->
 
 
 def of_group(envelope: Envelope, fields: Mapping[str, Any]) -> bytes:
-    """What several agents came to: a race's winner with its result, or what a fan-out has gathered."""
-    return orjson.dumps({**_head(envelope, "succeeded", final=True), **fields})
+    """What several agents came to: a race's winner with its result, or what a fan-out has gathered.
+
+    Rounds that failed before are told with it: nobody is to believe that the first word was the answer.
+    """
+    before = [attempt.as_dict() for attempt in envelope.attempts]
+    told = {**_head(envelope, "succeeded", final=True), **fields}
+    return orjson.dumps({**told, "failed_attempts": before} if before else told)
 
 
 def dead_letter(envelope: Envelope, reason: DeadLetterReason, error: str) -> bytes:

@@ -103,6 +103,7 @@ async def test_an_error_that_comes_first_is_an_attempt_of_its_own_and_what_follo
 
     told = stage.answer("t")
     assert (told["agent"], told["attempt"], told["result"]) == ("b", 2, "second try")
+    assert [(one["agent"], one["outcome"]) for one in told["failed_attempts"]] == [("a", "failed")]
     assert len(stage.ends("t")) == 1
     (failed,) = stage.outcomes("t~0.1.a")
     assert (failed.outcome, failed.message) == (OutcomeClass.FAILED, "the model broke")
