@@ -7,6 +7,7 @@ from typing import Final
 
 from reach_worker.core import admission
 from reach_worker.core.admission import NEEDS_ID, ONE_AGENT, Admitted, Refused
+from reach_worker.core.dispatch import DISPATCH
 from reach_worker.core.duplicates import (
     Fresh,
     InHand,
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 Read = Admitted | Refused
 
+IN_HAND: Final = "it is in hand already"
 ASIDE_S: Final = 1.0
 LATE_S: Final = 30.0
 """A task that waited so much longer than it should is told: the broker may be slow to forward, by minutes."""
@@ -211,7 +213,9 @@ class Admission:
             if again is not None:
                 return again
         if envelope.task_id in hands.waiting or flight is not None:
-            return self._second_copy(delivery, read, known.get(envelope.task_id), goes_on=goes_on)
+            if not goes_on:
+                return self._let_go(delivery, envelope.task_id, IN_HAND)
+            return self._second_copy(delivery, read, known.get(envelope.task_id), from_lane=from_lane)
         recalled = hands.recall(delivery, envelope.task_id)
         if recalled is not None:
             return self._binder.place(recalled.admitted, delivery, rows=recalled.rows)
@@ -242,27 +246,30 @@ class Admission:
         return self._begin(delivery, read, from_lane=from_lane)
 
     def _second_copy(
-        self, delivery: Delivery, read: Admitted, known: KnownTask | None, *, goes_on: bool
-    ) -> Step:
+        self, delivery: Delivery, read: Admitted, known: KnownTask | None, *, from_lane: bool
+    ) -> Step | None:
         """We hold a copy of that task already, or have sent it: this one is the same again, or on another branch.
 
         Of two branches the one that waits here goes, if by the store it does not count. Where the store does not
-        know, both stay, and the one that came is looked at again a little later.
+        know, both stay, and the one that came is looked at again a little later; so it is also where the other one is
+        only about to be sent. Of two that are the same the one that came goes, unless the other one waits with the
+        dispatch or the outcome that it follows from: whoever sent the copy has settled that, so when it came again
+        nobody would go on with it.
         """
         hands, envelope = self._desk.hands, read.envelope
         waiting, flight = hands.waiting.get(envelope.task_id), hands.of_task(envelope.task_id)
-        tips = {
-            waiting.admitted.envelope.tip if waiting is not None else None,
-            flight.dispatch.envelope.tip if flight is not None else None,
-        }
-        if not goes_on or envelope.tip in tips:
-            return self._let_go(delivery, envelope.task_id, "it is in hand already")
-        if waiting is not None and isinstance(
-            standing_of_returned(waiting.admitted.envelope, known), StaleCopy
-        ):
+        if flight is not None:
+            out = flight.dispatch.envelope.tip == envelope.tip and not flight.rows
+            return self._let_go(delivery, envelope.task_id, IN_HAND) if out else self._aside(delivery, read)
+        if waiting is None:
+            return self._go_on(delivery, read, from_lane=from_lane)
+        same = waiting.admitted.envelope.tip == envelope.tip
+        if same and DISPATCH not in waiting.delivery.headers:
+            return self._let_go(delivery, envelope.task_id, IN_HAND)
+        if same or isinstance(standing_of_returned(waiting.admitted.envelope, known), StaleCopy):
             hands.take(envelope.task_id)
             self._displaced.append(Step([waiting.delivery], rows=list(waiting.rows)))
-        return self._aside(delivery, read)
+        return self._go_on(delivery, read, from_lane=from_lane) if same else self._aside(delivery, read)
 
     def _aside(self, delivery: Delivery, read: Admitted, rows: Sequence[Row] = ()) -> Step:
         """Who has the task is not clear yet: it waits on a rung, where it holds up nobody, and is looked at again."""
