@@ -132,12 +132,19 @@ class FleetWatch:
 
     def alone(self) -> bool:
         """There is no other router, and each has had the time to say so."""
-        waited = self._clock.monotonic() - self._session_began
-        return self._fleet.routers == 1 and waited >= 2 * self._policy.heartbeat_s
+        return self._fleet.routers == 1 and self._could_hear_all()
 
     def lives(self, router_id: str) -> bool:
         """Another router was heard lately, and did not say goodbye."""
         return router_id in self._routers
+
+    def may_live(self, router_id: str) -> bool:
+        """It lives, or we were away ourselves, and it has not had the time to say so since."""
+        return self.lives(router_id) or not self._could_hear_all()
+
+    def _could_hear_all(self) -> bool:
+        """Everybody has had the time to speak in this session."""
+        return self._clock.monotonic() - self._session_began >= 2 * self._policy.heartbeat_s
 
     def take(self, deliveries: Sequence[Delivery]) -> News:
         """What was announced."""

@@ -217,3 +217,29 @@ async def test_what_was_begun_while_the_store_was_away_is_claimed_when_it_is_bac
     await stage.pass_time(35)
     assert agent.ran["t1"] == 1
     assert told(stage) == names
+
+
+async def test_who_was_away_itself_takes_nothing_over_from_one_that_it_could_not_hear() -> None:
+    """Both lost the broker. The first thing that r1 gets afterwards is a task that r2 has begun with a moment ago."""
+    stage = Stage()
+    r1, r2 = await stage.two_routers()
+    agent = await blocked(stage)
+    r1.bus.disconnect()
+    await stage.pass_time(10)
+    stage.publish("also busy")
+    r2.bus.end_session()
+    stage.publish("t1", correlation_id="first")
+    await r2.turn(3)
+    assert "t1" in r2.desk.hands.waiting
+    await r2.bus.want("intake", wanted=False)
+    stage.publish("t1", correlation_id="second")
+    r1.bus.connect()
+    await r1.turn(2)
+    assert "intake" not in stage.ready()
+    assert "t1" not in r1.desk.hands.waiting
+    agent.script = succeed
+    for work in list(agent.held):
+        await agent.end(work)
+    await stage.pass_time(3)
+    assert agent.ran["t1"] == 1
+    assert told(stage) >= {"first", "second"}

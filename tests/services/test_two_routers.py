@@ -232,6 +232,27 @@ async def test_while_its_sender_lives_the_word_of_the_sender_counts() -> None:
     assert stage.unacknowledged() == 0
 
 
+async def test_who_was_away_itself_gives_the_sender_the_time_to_say_that_it_lives() -> None:
+    stage = Stage()
+    r1, r2 = await stage.two_routers()
+    agent = await stage.agent("a", slots=2, capability_side_effects=True, script=lambda _: None)
+    r2.bus.disconnect()
+    await stage.pass_time(10)
+    r1.bus.once(Moment.BEFORE_ACK, r1.bus.disconnect)
+    stage.publish("t1")
+    await stage.settle()
+    r2.bus.connect()
+    await stage.settle()
+    assert "intake" not in stage.ready()
+    assert not stage.ends("t1"), "r2 has heard nobody yet"
+    r1.bus.connect()
+    await stage.pass_time(10)
+    await agent.end(agent.held[0])
+    await stage.pass_time(3)
+    assert stage.end("t1").state is TaskState.SUCCEEDED
+    assert agent.ran["t1"] == 1
+
+
 async def test_a_retry_that_another_router_sent_for_us_is_not_taken_for_a_copy() -> None:
     stage = Stage()
     r1, r2 = await stage.two_routers()

@@ -84,7 +84,8 @@ class Recording:
 class Desk:
     """Where the three steps meet.
 
-    ``lives``: whether another router was heard lately. ``alone``: whether there is certainly no other one.
+    ``lives``: whether another router was heard lately, or could not be heard yet. ``alone``: whether there is certainly
+    no other one.
     ``session``: the broker session's number.
     """
 

@@ -74,7 +74,7 @@ class Router:
         self._binder = Binder(desk, self._dispatcher, self._lanes, self._groups)
         self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
         self.watch.ghost_s = desk.policies.ghost_s
-        desk.lives, desk.alone = self.watch.lives, self.watch.alone
+        desk.lives, desk.alone = self.watch.may_live, self.watch.alone
         self._admission = Admission(desk, self._binder, self._dispatcher, store)
         self._judge = AgentJudge(desk, self._call_offs.not_wanted)
         self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store, self._groups)
