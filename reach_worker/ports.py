@@ -276,7 +276,10 @@ class OutcomeSeen:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The one end of one life of a task. ``answer`` is kept so that whoever asks again gets it."""
+    """The one end of one life of a task. ``answer`` is kept so that whoever asks again gets it.
+
+    ``dispatch_id``: whose outcome ended it, empty where none did. An outcome that is settled twice ends it once.
+    """
 
     task_id: str
     life: int
@@ -286,6 +289,7 @@ class Ended:
     at: int
     remember_until: int
     answer: bytes | None
+    dispatch_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

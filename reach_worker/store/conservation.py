@@ -87,7 +87,7 @@ _COPIED: Final[Mapping[str, tuple[str, str]]] = {
             "outcomes": (
                 "task, dispatch_id, standing, outcome, instance_id, attempt, agent_id, capability, at, message"
             ),
-            "ends": "task, at, state, reason, error, remember_until",
+            "ends": "task, at, state, reason, error, remember_until, dispatch_id",
         }.items()
     },
 }

@@ -91,7 +91,7 @@ _PARTS: Final = {
         FROM tasks AS t JOIN outcomes AS o ON o.task = t.id WHERE t.task_id = ? ORDER BY o.at, o.id
     """,
     "ends": """
-        SELECT t.task_id, t.life, e.state, e.reason, e.error, e.at, e.remember_until, e.answer
+        SELECT t.task_id, t.life, e.state, e.reason, e.error, e.at, e.remember_until, e.answer, e.dispatch_id
         FROM tasks AS t JOIN ends AS e ON e.task = t.id WHERE t.task_id = ? ORDER BY e.at, e.id
     """,
     "waiters": "SELECT task_id, reply_to, correlation_id, at FROM waiters WHERE task_id = ? ORDER BY at, id",

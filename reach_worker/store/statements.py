@@ -135,6 +135,22 @@ END = Statement(
     attrgetter("task_id", "life", "at", "state", "reason"),
 )
 
+ADD_END = Statement(
+    """
+    INSERT INTO ends (task, at, state, reason, error, remember_until, answer, dispatch_id)
+    SELECT t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9
+    FROM (SELECT (SELECT id FROM tasks WHERE task_id = ?1 AND life = ?2) AS id) AS t
+    WHERE ?9 = '' OR NOT EXISTS (
+        SELECT 1 FROM ends AS e WHERE e.task = t.id AND e.state = ?4 AND e.dispatch_id = ?9
+    )
+    ON CONFLICT DO NOTHING
+    """,
+    attrgetter(
+        "task_id", "life", "at", "state", "reason", "error", "remember_until", "answer", "dispatch_id"
+    ),
+)
+"""An outcome that was settled twice ends its task once."""
+
 UNSENT = Statement(
     "INSERT INTO unsent (dispatch_id) VALUES (?) ON CONFLICT DO NOTHING", lambda row: (row.dispatch_id,)
 )
@@ -246,7 +262,7 @@ STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
                 "capability", "at", "duration_ms", "message", "cost", "tokens_in", "tokens_out",
             ),
         ),
-        Ended: (END, insert_of_task("ends", "at", "state", "reason", "error", "remember_until", "answer")),
+        Ended: (END, ADD_END),
         Parked: (PARK,),
         Joined: (insert("waiters", "task_id", "reply_to", "correlation_id", "at"),),
         AnswerLost: (insert("lost_answers", "task_id", "reply_to", "at"),),

@@ -37,7 +37,8 @@ _NEW: Final[Mapping[str, tuple[str, Callable[[Sequence[Any]], News]]]] = {
     ),
     "ends": (
         """
-        SELECT e.id, t.task_id, t.life, e.state, e.reason, e.error, e.at, e.remember_until, e.answer
+        SELECT
+            e.id, t.task_id, t.life, e.state, e.reason, e.error, e.at, e.remember_until, e.answer, e.dispatch_id
         FROM ends AS e JOIN tasks AS t ON t.id = e.task WHERE e.id > ? ORDER BY e.id LIMIT ?
         """,
         ended,

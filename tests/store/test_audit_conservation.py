@@ -76,12 +76,25 @@ async def test_ends_that_are_one_and_ends_that_are_two(path: Path) -> None:
             succeeded("thrice"),
             succeeded("thrice", at=NOON + 2),
         ),
+        *(accepted("once"), replace(succeeded("once"), dispatch_id="d1")),
+        *(replace(succeeded("once", at=NOON + at), dispatch_id="d1") for at in (1, 2)),
+        *(
+            accepted("two outcomes"),
+            replace(succeeded("two outcomes"), dispatch_id="d2"),
+            replace(succeeded("two outcomes", at=NOON + 1), dispatch_id="d3"),
+        ),
         *ended("t1"),
+    )
+    spill(
+        path,
+        replace(succeeded("once", at=NOON + 3), dispatch_id="d1"),
+        replace(succeeded("two outcomes", at=NOON + 3), dispatch_id="d3"),
     )
 
     async with Conservation(path) as store:
         doubled = await store.doubled(0)
-    assert sorted(one.task_id for one in doubled) == ["same", "thrice", "twice"]
+    assert sorted(one.task_id for one in doubled) == ["same", "thrice", "twice", "two outcomes"]
+    assert next(len(one.ends) for one in doubled if one.task_id == "two outcomes") == 2
     twice = next(one for one in doubled if one.task_id == "twice")
     assert {end["state"] for end in twice.ends} == {"dead_letter", "succeeded"}
 

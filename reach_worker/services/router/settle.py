@@ -37,7 +37,7 @@ from reach_worker.core.recovery import (
 )
 from reach_worker.core.slots import Lease
 from reach_worker.core.task import Refusal, decode_task
-from reach_worker.ports import KnownDispatch, OutcomeSeen, Row, Sent, Standing, Started, Store
+from reach_worker.ports import Ended, KnownDispatch, OutcomeSeen, Row, Sent, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.call_offs import WHY
@@ -241,9 +241,10 @@ class Settlement:
         log.info("task %s had an unknown outcome, and has succeeded", envelope.task_id)
         body = delivery.body if delivery is not None else b""
         told_caller = answer.succeeded(envelope, told.dispatch.agent_id, envelope.next_attempt, body)
-        return self._desk.end(
+        step = self._desk.end(
             envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=[self._seen_late(told, why)]
         )
+        return _ended_by(told.dispatch, step)
 
     def _seen_late(self, told: Told, why: str) -> OutcomeSeen:
         row = self._seen(told.dispatch, told.outcome, Standing.STALE)
@@ -284,6 +285,7 @@ class Settlement:
             effect.acks += [one.delivery for one in superseded]
             effect.rows += [row for one in superseded for row in one.rows]
             effect.done = self._after(effect.done, dispatch.dispatch_id)
+            _ended_by(dispatch, effect)
             if told.delivery is None and flight is not None and lease is not None:
                 effect.undo = self._back_in_flight(flight, lease)
         return effect
@@ -388,3 +390,10 @@ class Settlement:
             tokens_in=outcome.tokens_in,
             tokens_out=outcome.tokens_out,
         )
+
+
+def _ended_by(dispatch: Dispatch, step: Step) -> Step:
+    """Where its outcome ends the task the end says so: settled by two routers it is one end all the same."""
+    by = dispatch.dispatch_id
+    step.rows = [replace(row, dispatch_id=by) if isinstance(row, Ended) else row for row in step.rows]
+    return step
