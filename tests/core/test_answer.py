@@ -1,6 +1,7 @@
 """What callers get back."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -102,3 +103,16 @@ def test_every_end_can_be_told(envelope: Envelope, error: str) -> None:
         answer.cancelled(envelope),
     ):
         assert told(body)["task_id"] == envelope.task_id
+
+
+@pytest.mark.parametrize("length", [10, 900, 9_000])
+def test_an_answer_that_is_kept_takes_no_more_memory_than_it_is_long(length: int) -> None:
+    """orjson gives bytes that hold many times what they show; a router keeps the answers of thousands of tasks."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [answer.succeeded(TASK, "a", 1, b'"%s"' % (b"x" * length)) for _ in range(20)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / len(kept) < len(kept[0]) + 200
