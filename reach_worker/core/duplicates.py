@@ -6,6 +6,8 @@ which, or each lets the other one's branch go and the task is lost. The rule: ev
 before it (``after``, empty for the first); where several came after the same one, the first that was recorded counts.
 Records are never reordered, so that never changes; and what is recorded was sent, so the branch that counts always has
 somebody who carries it on: an agent, an outcome, or a copy that goes on after its last dispatch (its ``tip``).
+So a copy is let go only where the records say that the task has gone on, or for another copy with the same tip that is a
+message too. What a router holds of an outcome is none: once that is settled elsewhere nobody acts on it again.
 """
 
 from dataclasses import dataclass, field

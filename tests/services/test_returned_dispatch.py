@@ -2,6 +2,7 @@
 
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
+from reach_worker.ports import Claimed
 from reach_worker.testing import Fate
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
 from tests.services.stage import OnStage, Stage
@@ -75,5 +76,30 @@ async def test_the_retry_is_not_let_go_for_what_is_sent_in_the_same_turn() -> No
     r2.bus.connect()
     await agent.take_at_once(1)
     await stage.pass_time(20)
+    assert stage.end("t1").state is TaskState.SUCCEEDED
+    assert stage.unacknowledged() == 0
+
+
+async def test_what_waits_for_another_router_is_handled_again_as_if_it_had_not_been_settled() -> None:
+    """r1 died and left no record of its dispatch, whose outcome it gets when it is back. r2 has begun with a copy."""
+    stage = Stage()
+    r1, r2 = await stage.two_routers()
+    agent = await stage.agent("a", script=lambda _: None)
+    await r2.bus.want("intake", wanted=False)
+    await r2.bus.want(stage.names.outcomes("r1"), wanted=False)
+    stage.store.away = True
+    recorded = len(stage.store.rows)
+    stage.publish("t1")
+    await stage.settle()
+    stage.kill(r1)
+    del stage.store.rows[recorded:]
+    stage.store.away = False
+    await stage.store.record([Claimed("t1", 0, "r2", stage.clock.utc_us())])
+    await agent.end(agent.held[0], Reply(OutcomeClass.RELEASED, started=False))
+    r1 = await stage.router("r1", settled=False)
+    await r1.turn()
+    assert "t1" not in r1.desk.hands.waiting, "it is seen that r2 has it"
+    agent.script = succeed
+    await stage.pass_time(30)
     assert stage.end("t1").state is TaskState.SUCCEEDED
     assert stage.unacknowledged() == 0

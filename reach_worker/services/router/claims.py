@@ -71,7 +71,8 @@ class Claims:
     async def catch_up(self) -> list[Step]:
         """Another router has come, or the store is back: what waits here was begun before anybody could have known.
 
-        It is claimed now. What the other one was first with is handled again, as if it had come a moment later.
+        It is claimed now. What the other one was first with is handled again, as if it had come a moment later: nothing
+        is recorded of it, for an outcome that is recorded as settled leads to nothing more.
         """
         if self._desk.recording.away:
             return []
@@ -90,7 +91,7 @@ class Claims:
         lost = [w for w in waiting if self._is_anothers(w, known.get(w.ask.task_id))]
         for one in lost:
             self._desk.hands.take(one.ask.task_id)
-        return [Step([one.delivery], rows=list(one.rows), put_off=True) for one in lost]
+        return [Step([one.delivery], put_off=True) for one in lost]
 
     # -- inside
 
