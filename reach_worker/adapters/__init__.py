@@ -2,9 +2,10 @@
 
 from reach_worker.adapters.agents import (
     AdapterAgent,
+    chat_agent,
     http_agent,
     load_agent,
     queue_agent,
 )
 
-__all__ = ["AdapterAgent", "http_agent", "load_agent", "queue_agent"]
+__all__ = ["AdapterAgent", "chat_agent", "http_agent", "load_agent", "queue_agent"]

@@ -68,6 +68,7 @@ class Kind:
 
 KINDS: Final = {
     "http": Kind("reach_worker.adapters.http", "HttpSection", "HttpAdapter"),
+    "chat": Kind("reach_worker.adapters.chat", "ChatSection", "ChatAdapter"),
     "queue": Kind("reach_worker.adapters.queue", "QueueSection", "QueueAdapter"),
 }
 
@@ -145,6 +146,13 @@ def http_agent(
 ) -> AdapterAgent:
     """An HTTP endpoint as an agent: the manifest's fields, and as keywords those of ``HttpSection``."""
     return _from_python("http", manifest, section, environ)
+
+
+def chat_agent(
+    manifest: Mapping[str, Any], *, environ: Mapping[str, str] | None = None, **section: Any
+) -> AdapterAgent:
+    """An OpenAI-compatible endpoint as an agent: the manifest's fields, and as keywords those of ``ChatSection``."""
+    return _from_python("chat", manifest, section, environ)
 
 
 def queue_agent(
