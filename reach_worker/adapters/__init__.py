@@ -3,9 +3,10 @@
 from reach_worker.adapters.agents import (
     AdapterAgent,
     chat_agent,
+    command_agent,
     http_agent,
     load_agent,
     queue_agent,
 )
 
-__all__ = ["AdapterAgent", "chat_agent", "http_agent", "load_agent", "queue_agent"]
+__all__ = ["AdapterAgent", "chat_agent", "command_agent", "http_agent", "load_agent", "queue_agent"]

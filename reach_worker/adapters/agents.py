@@ -69,6 +69,7 @@ class Kind:
 KINDS: Final = {
     "http": Kind("reach_worker.adapters.http", "HttpSection", "HttpAdapter"),
     "chat": Kind("reach_worker.adapters.chat", "ChatSection", "ChatAdapter"),
+    "command": Kind("reach_worker.adapters.command", "CommandSection", "CommandAdapter"),
     "queue": Kind("reach_worker.adapters.queue", "QueueSection", "QueueAdapter"),
 }
 
@@ -153,6 +154,13 @@ def chat_agent(
 ) -> AdapterAgent:
     """An OpenAI-compatible endpoint as an agent: the manifest's fields, and as keywords those of ``ChatSection``."""
     return _from_python("chat", manifest, section, environ)
+
+
+def command_agent(
+    manifest: Mapping[str, Any], *, environ: Mapping[str, str] | None = None, **section: Any
+) -> AdapterAgent:
+    """A program as an agent: the manifest's fields, and as keywords those of ``CommandSection``."""
+    return _from_python("command", manifest, section, environ)
 
 
 def queue_agent(
