@@ -4,13 +4,15 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, replace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import uvloop
 
+from reach_worker.adapters import AdapterAgent
+from reach_worker.adapters.queue import REPLIES
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.reception import worker_on
 from reach_worker.agent.worker import WorkerPolicy
@@ -32,7 +34,7 @@ from reach_worker.core.status import ASKER
 from reach_worker.core.tags import TagTable
 from reach_worker.core.yaml_text import parse
 from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable, TopologyMismatch
-from reach_worker.ports import Feedback, Sent
+from reach_worker.ports import ConsumingBus, Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, few_collections, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
@@ -49,6 +51,8 @@ log = logging.getLogger(__name__)
 
 GHOST_BEATS: Final = 2.5
 """A broker gives a silent connection up after two missed heartbeats, and looks now and then."""
+ASKING: Final = "reach-asks"
+"""Begins the names of the queues by which foreign workers reply; not ours, so that nobody takes them for a router's."""
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -151,6 +155,18 @@ async def visiting_bus(settings: Settings, name: str, *, mailbox: bool = False) 
     bus = RabbitBus(wanted, SystemClock(), Topology((), (), ()))
     if mailbox:
         bus.subscribe_mailbox(MAILBOX, prefix="reach-answers")
+    async with bus.running():
+        yield bus
+
+
+@asynccontextmanager
+async def asking_bus(settings: Settings, url: str | None = None) -> AsyncIterator[ConsumingBus]:
+    """A lasting connection for an agent that asks foreign workers; replies are ``REPLIES``. ``url``: another broker."""
+    wanted = bus_settings(settings, "asking")
+    bus = RabbitBus(
+        wanted if url is None else replace(wanted, urls=(url,)), SystemClock(), Topology((), (), ())
+    )
+    bus.subscribe_mailbox(REPLIES, prefix=ASKING)
     async with bus.running():
         yield bus
 
@@ -298,11 +314,20 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
             if up is None:
                 return 0
             words = "agent %s instance %s is up, broker %s"
-            await worker.run(lambda: log.info(words, manifest.id, instance_id, bus.server_version))
+            async with unless_stopped(_adapter_open(agent), worker.stop_asked) as ready:
+                if ready is not None:
+                    await worker.run(lambda: log.info(words, manifest.id, instance_id, bus.server_version))
     if worker.left_behind:
         log.warning("%d runs could not be ended; leaving without them", worker.left_behind)
         os._exit(0)
     return 0
+
+
+@asynccontextmanager
+async def _adapter_open(agent: Agent) -> AsyncIterator[Agent]:
+    """The agent, with what its adapter needs open; its connections are closed after its last task."""
+    async with agent.adapter.opened() if isinstance(agent, AdapterAgent) else nullcontext():
+        yield agent
 
 
 async def _remembered(store: SqliteStore, tags: TagTable) -> list[Manifest]:
