@@ -4,14 +4,13 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import uvloop
 
-from reach_worker.adapters import AdapterAgent
 from reach_worker.adapters.queue import REPLIES
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.reception import worker_on
@@ -314,20 +313,11 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
             if up is None:
                 return 0
             words = "agent %s instance %s is up, broker %s"
-            async with unless_stopped(_adapter_open(agent), worker.stop_asked) as ready:
-                if ready is not None:
-                    await worker.run(lambda: log.info(words, manifest.id, instance_id, bus.server_version))
+            await worker.run(lambda: log.info(words, manifest.id, instance_id, bus.server_version))
     if worker.left_behind:
         log.warning("%d runs could not be ended; leaving without them", worker.left_behind)
         os._exit(0)
     return 0
-
-
-@asynccontextmanager
-async def _adapter_open(agent: Agent) -> AsyncIterator[Agent]:
-    """The agent, with what its adapter needs open; its connections are closed after its last task."""
-    async with agent.adapter.opened() if isinstance(agent, AdapterAgent) else nullcontext():
-        yield agent
 
 
 async def _remembered(store: SqliteStore, tags: TagTable) -> list[Manifest]:

@@ -6,9 +6,10 @@
     agent = http_agent(weather, url="https://…/now?city={city}", method="GET")
 """
 
+import asyncio
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -25,6 +26,7 @@ from reach_worker.adapters.queue import OpenBus
 from reach_worker.adapters.section import Section
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.context import Context
+from reach_worker.agent.outcomes import Cancelled
 from reach_worker.clock import SystemClock
 from reach_worker.core.document import Document, nearest
 from reach_worker.core.manifest import Manifest, manifest_from
@@ -78,14 +80,45 @@ class AdapterAgent(Agent):
     """An agent whose capabilities are all done by one adapter."""
 
     def __init__(self, manifest: Manifest, adapter: Adapter) -> None:
-        super().__init__(manifest=manifest)
+        fields = manifest.model_dump(mode="json")  # as from code, so that another manifest may go over it
+        capabilities = {each.pop("id"): each for each in fields.pop("capabilities")}
+        super().__init__(fields.pop("id"), lifespan=adapter.opened, **fields)
         self.adapter = adapter
 
         async def handle(payload: Mapping[str, Any], context: Context) -> Any:
-            return await adapter.run(payload, context)
+            return await _until_cancelled(adapter.run(payload, context), context)
 
-        for capability in manifest.capabilities:
-            self.capability(capability.id)(handle)
+        for capability_id, declaration in capabilities.items():
+            self.capability(capability_id, **declaration)(handle)
+
+
+async def _until_cancelled(run: Coroutine[Any, Any, Any], context: Context) -> Any:
+    """Its result; it is ended as soon as the attempt is to stop: what it asked for, nobody waits for any more."""
+    working = asyncio.ensure_future(run)  # noqa: TID251 - ends with this function
+    stopping = asyncio.ensure_future(context.wait_cancelled())  # noqa: TID251 - ends with this function
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Cancelled("told to stop")
+        return working.result()
+    finally:
+        stopping.cancel()
+        await _ended(working)
+
+
+async def _ended(work: "asyncio.Task[Any]") -> None:
+    """Cancel it and wait until it is over, however often this is cancelled meanwhile."""
+    cancelled = False
+    while not work.done():
+        work.cancel()
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            cancelled = True
+    if not work.cancelled():
+        work.exception()  # looked at, so that nobody complains that nobody did
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 def no_bus(_url: str | None) -> Any:

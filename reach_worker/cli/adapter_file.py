@@ -17,10 +17,15 @@ def is_adapter_file(place: str) -> bool:
     return place.endswith(SUFFIXES)
 
 
-def adapter_at(place: str, invocation: Invocation) -> AdapterAgent:
-    """The agent in a file; what is probably not meant goes to the log. Raises ``BadInput``."""
+def adapter_at(place: str, invocation: Invocation, manifest: Path | None = None) -> AdapterAgent:
+    """The agent in a file; what is probably not meant goes to the log. Raises ``BadInput``.
+
+    ``manifest``: a file that goes over what the agent declares.
+    """
     settings = invocation.settings
     agent = load_agent(Path(place), invocation.environ, lambda url: wiring.asking_bus(settings, url))
+    if manifest is not None:
+        agent.override(manifest)
     for warning in agent.adapter.warnings():
         log.warning("%s: %s", place, warning)
     return agent

@@ -91,7 +91,7 @@ def agent(
 
     settings = invocation.settings
     invocation.log_to_stderr(logging.INFO)
-    found = adapter_at(place, invocation) if is_adapter_file(place) else agent_at(place, manifest)
+    found = adapter_at(place, invocation, manifest) if is_adapter_file(place) else agent_at(place, manifest)
     if with_parent:
         return wiring.run(lambda: while_wanted(lambda: wiring.run_worker(settings, found)))
     return wiring.run(lambda: wiring.run_worker(settings, found))

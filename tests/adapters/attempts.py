@@ -1,7 +1,6 @@
 """Attempts as adapters see them, with no worker around: what is said and booked is kept."""
 
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -45,7 +44,6 @@ def attempt(timeout_s: float = LIMIT_S, **fields: Any) -> Attempt:
         "timeout_s": timeout_s,
         "log": FlowLogger(logging.getLogger("test"), {"flow_id": "f1", "task_id": "t1"}),
         "dispatch_id": "d1",
-        "cancelled": threading.Event(),
         "_monotonic": clock.monotonic,
         "_ends_at": clock.monotonic() + timeout_s,
     }

@@ -142,6 +142,24 @@ def test_a_router_reads_the_manifest_of_such_a_file_and_needs_none_of_its_variab
     assert folder.manifests["weather"].hash == agent.manifest.hash
 
 
+def test_what_a_file_does_not_say_stays_at_its_default(tmp_path: Path) -> None:
+    text = "id: a\nmutually_exclusive_tags: [x]\ncapabilities: [{id: b, tags: [T]}]\nadapter: {kind: http, url: 'http://x/'}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    agent = load_agent(tmp_path / "a.yaml", {})
+    assert agent.manifest.hash == read_folder(tmp_path, TagTable({})).manifests["a"].hash
+    assert agent.manifest.capabilities[0].input_schema == {}
+
+
+def test_another_manifest_goes_over_what_the_file_declares(tmp_path: Path) -> None:
+    agent = load(tmp_path, GOOD)
+    over = tmp_path / "over.yaml"
+    over.write_text("max_concurrency: 7\ncapabilities: [{id: weather.now, timeout_ms: 900}]\n")
+    agent.override(over)
+    (capability,) = agent.manifest.capabilities
+    assert (agent.manifest.max_concurrency, capability.timeout_ms) == (7, 900)
+    assert "city" in capability.input_schema["properties"]
+
+
 def test_a_mistake_in_the_section_is_told_by_check_too(tmp_path: Path) -> None:
     (tmp_path / "weather.yaml").write_text(GOOD.replace("url", "uri"))
     problems = [problem.render() for problem in read_folder(tmp_path, TagTable({})).problems]

@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import orjson
+import pytest
 
 from reach_worker.adapters import chat_agent, command_agent
 from reach_worker.adapters.agents import AdapterAgent
+from reach_worker.agent.outcomes import Cancelled
 from reach_worker.core.announcement import cancel_key
 from reach_worker.core.outcome import OutcomeClass
-from tests.adapters.attempts import MANIFEST
+from tests.adapters.attempts import MANIFEST, attempt
 from tests.adapters.test_chat import DONE, counted, drip, event, said, stream
 from tests.adapters.web import web
 from tests.agent.bench import Bench
@@ -24,7 +26,7 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 @asynccontextmanager
 async def working(agent: AdapterAgent) -> AsyncIterator[Bench]:
     bench = Bench(agent)
-    async with agent.adapter.opened(), bench.running():
+    async with bench.running():
         yield bench
 
 
@@ -63,3 +65,19 @@ async def test_a_program_that_will_not_end_keeps_its_slot_until_it_is_killed() -
         assert outcome.outcome is OutcomeClass.TIMEOUT
         assert bench.worker.left_behind == 1
         await bench.until(lambda: bench.worker.left_behind == 0)
+
+
+async def test_it_ends_by_itself_as_soon_as_it_is_told_to_stop() -> None:
+    context = attempt()
+
+    async def heard() -> None:
+        context.cancel()
+
+    context.on_chunk = heard
+    async with web(drip) as site:
+        agent = chat_agent(MANIFEST, environ={}, base_url=site.url, model="m")
+        async with agent.adapter.opened():
+            with pytest.raises(Cancelled, match="told to stop"):
+                await agent.handlers[CAPABILITY].call({"prompt": "Hi"}, context)
+        await asyncio.wait_for(site.gone.wait(), 10)
+    assert context.spent.tokens_in > 0

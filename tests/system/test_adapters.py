@@ -182,6 +182,13 @@ def test_a_program_that_is_not_there_is_told_at_the_start(processes: Processes, 
     agent.kill()
 
 
+def test_a_manifest_goes_over_what_the_file_declares(processes: Processes, folder: Path) -> None:
+    (folder / "more.yaml").write_text("max_concurrency: nonsense\n")
+    done = processes.reach("agent", "coder.yaml", "--manifest", "more.yaml", CODER="sh")
+    assert done.status != 0
+    assert "more.yaml:1:1: /max_concurrency" in done.err
+
+
 def test_a_variable_that_is_missing_is_told_with_its_place(processes: Processes, folder: Path) -> None:
     assert folder.is_dir()
     done = processes.reach("agent", "weather.yaml", WEATHER_URL="http://h")
