@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import uvloop
 
+from reach_worker.adapters.queue import REPLIES
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.reception import worker_on
 from reach_worker.agent.worker import WorkerPolicy
@@ -32,7 +33,7 @@ from reach_worker.core.status import ASKER
 from reach_worker.core.tags import TagTable
 from reach_worker.core.yaml_text import parse
 from reach_worker.errors import BadInput, OutsideWorld, StoreUnavailable, TopologyMismatch
-from reach_worker.ports import Feedback, Sent
+from reach_worker.ports import ConsumingBus, Feedback, Sent
 from reach_worker.services.dead_letters import DeadLetters
 from reach_worker.services.lifecycle import beside, few_collections, stop_on_signals, unless_stopped
 from reach_worker.services.reload import Files, Reload
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 
 GHOST_BEATS: Final = 2.5
 """A broker gives a silent connection up after two missed heartbeats, and looks now and then."""
+ASKING: Final = "reach-asks"
+"""Begins the names of the queues by which foreign workers reply; not ours, so that nobody takes them for a router's."""
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -151,6 +154,18 @@ async def visiting_bus(settings: Settings, name: str, *, mailbox: bool = False) 
     bus = RabbitBus(wanted, SystemClock(), Topology((), (), ()))
     if mailbox:
         bus.subscribe_mailbox(MAILBOX, prefix="reach-answers")
+    async with bus.running():
+        yield bus
+
+
+@asynccontextmanager
+async def asking_bus(settings: Settings, url: str | None = None) -> AsyncIterator[ConsumingBus]:
+    """A lasting connection for an agent that asks foreign workers; replies are ``REPLIES``. ``url``: another broker."""
+    wanted = bus_settings(settings, "asking")
+    bus = RabbitBus(
+        wanted if url is None else replace(wanted, urls=(url,)), SystemClock(), Topology((), (), ())
+    )
+    bus.subscribe_mailbox(REPLIES, prefix=ASKING)
     async with bus.running():
         yield bus
 

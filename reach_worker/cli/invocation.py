@@ -20,6 +20,8 @@ _LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _TIME: Final = "%Y-%m-%dT%H:%M:%S%z"
 _OTHERS: Final = ("aio_pika", "aiormq", "aiosqlite")
 """Libraries that log what they raise as well; we say it once."""
+_INDISCREET: Final = ("httpcore", "httpx")
+"""Libraries that log addresses and headers, which may hold keys."""
 
 
 class OneRecord(logging.Formatter):
@@ -59,6 +61,8 @@ class Invocation:
         logging.getLogger().setLevel(logging.DEBUG if self.verbose else level)
         for name in _OTHERS:
             logging.getLogger(name).setLevel(logging.INFO if self.verbose else logging.CRITICAL)
+        for name in _INDISCREET:
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 pass_invocation = click.make_pass_decorator(Invocation)

@@ -41,9 +41,10 @@ def router(invocation: Invocation) -> int:
         "reach agent my_agents:log_analyzer",
         "reach agent my_package.agents:Analyzer --manifest staging/analyzer.yaml",
         "reach agent my_agents:log_analyzer --reload",
+        "reach agent agents/weather.yaml",
     ],
 )
-@click.argument("place", metavar="MODULE:NAME")
+@click.argument("place", metavar="MODULE:NAME|FILE.yaml")
 @manifest_option
 @click.option("--reload", is_flag=True, help="For development: start it again when its source files change.")
 @click.option(
@@ -70,6 +71,9 @@ def agent(
     MODULE is imported as Python would from this folder; NAME in it is an Agent, or a subclass of Agent.
     It may be left out where the module holds only one.
 
+    FILE.yaml is a manifest with an `adapter` section, which says how to reach what does the work: an HTTP endpoint, a
+    chat model, a program, or a foreign worker's queue.
+
     The same command run again, here or on another machine, is another instance of the agent.
 
     With --reload the worker is drained and started again whenever a source file in the module's folder changes. A
@@ -81,12 +85,13 @@ def agent(
         invocation.log_to_stderr(logging.INFO)
         return serve_reloading(invocation, place, manifest, folders)
     from reach_worker import wiring  # noqa: PLC0415 - the demo has no use for it
+    from reach_worker.cli.adapter_file import adapter_at, is_adapter_file  # noqa: PLC0415
     from reach_worker.cli.agent_module import agent_at  # noqa: PLC0415
     from reach_worker.demo.guest import while_wanted  # noqa: PLC0415
 
     settings = invocation.settings
     invocation.log_to_stderr(logging.INFO)
-    found = agent_at(place, manifest)
+    found = adapter_at(place, invocation, manifest) if is_adapter_file(place) else agent_at(place, manifest)
     if with_parent:
         return wiring.run(lambda: while_wanted(lambda: wiring.run_worker(settings, found)))
     return wiring.run(lambda: wiring.run_worker(settings, found))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from reach_worker.adapters.agent_file import ADAPTER
 from reach_worker.core import dead_ends
 from reach_worker.core.dead_ends import located
 from reach_worker.core.document import Document
@@ -130,12 +131,21 @@ def read_folder(path: Path, tags: TagTable) -> Folder:
     for file in manifest_files(path, folder.problems):
         try:
             document = parse(read_text(file), file=str(file))
-            folder.add(manifest_from(document, tags=tags), document)
+            folder.add(manifest_in(document, tags), document)
         except BadInput as error:
             folder.problems += error.problems
             folder.broken.add(str(file))
     folder.manifests = dict(sorted(folder.manifests.items()))
     return folder
+
+
+def manifest_in(document: Document, tags: TagTable) -> Manifest:
+    """The manifest in a file; of one with an ``adapter`` section, which has to be right too, the rest of it."""
+    if isinstance(document.data, dict) and ADAPTER in document.data:
+        from reach_worker.adapters.agents import checked  # noqa: PLC0415 - few fleets have such files
+
+        return checked(document).manifest.with_tags(tags)
+    return manifest_from(document, tags=tags)
 
 
 def manifest_files(path: Path, problems: list[Problem]) -> list[Path]:
