@@ -1,0 +1,71 @@
+"""Asking where a task is: who may, what is answered, and whose answer is best."""
+
+import orjson
+import pytest
+
+from reach_worker.core.announcement import Unreadable
+from reach_worker.core.duplicates import KnownTask, TaskState
+from reach_worker.core.lookup import Found, best, found_body, found_from, may_ask, question_body, task_asked
+
+
+def task(state: TaskState, answer: bytes | None = None) -> KnownTask:
+    return KnownTask("t1", 0, state, "r1", None, 0, 0, answer)
+
+
+def test_a_question_is_read_as_it_was_written() -> None:
+    assert task_asked(question_body("order 17 – näch")) == "order 17 – näch"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"t1"', b"{}", b'{"task_id": 1}', b'{"task_id": " "}'])
+def test_what_names_no_task_is_no_question(body: bytes) -> None:
+    assert isinstance(task_asked(body), Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("asker", "caller", "may"),
+    [
+        ("ann", "ann", True),
+        ("bob", "ann", False),
+        (None, "ann", False),
+        (None, "anonymous", True),
+        ("bob", "anonymous", True),
+        (None, "", False),  # nobody knows yet whose it is
+        ("bob", "", False),
+    ],
+)
+def test_a_task_is_told_to_its_caller_only_unless_that_is_nobody(
+    asker: str | None, caller: str, *, may: bool
+) -> None:
+    assert may_ask(asker, caller) is may
+
+
+@pytest.mark.parametrize(
+    ("known", "found"),
+    [
+        (None, Found("t1")),
+        (task(TaskState.UNDER_WAY), Found("t1", known=True, state="under_way")),
+        (task(TaskState.UNMATCHED), Found("t1", known=True, state="unmatched")),
+        (
+            task(TaskState.SUCCEEDED, b'{"result": 1}'),
+            Found("t1", known=True, state="succeeded", answer={"result": 1}),
+        ),
+        (task(TaskState.DEAD_LETTER), Found("t1", known=True, state="dead_letter")),
+        (task(TaskState.UNDER_WAY, b'{"of": "a life before"}'), Found("t1", known=True, state="under_way")),
+    ],
+)
+def test_what_a_router_knows_is_read_as_it_was_written(known: KnownTask | None, found: Found) -> None:
+    assert found_from(orjson.loads(found_body("t1", known))) == found
+
+
+def test_what_says_nothing_reads_as_not_known() -> None:
+    assert found_from({"task_id": 1, "known": "yes", "state": None, "answer": []}) == Found("")
+
+
+def test_the_best_answer_is_the_one_that_knows_most() -> None:
+    nothing, under_way = Found("t1"), Found("t1", known=True, state="under_way")
+    over = Found("t1", known=True, state="succeeded")
+    told = Found("t1", known=True, state="succeeded", answer={})
+    assert best([]) is None
+    assert best([nothing, under_way]) is under_way
+    assert best([over, under_way, nothing]) is over
+    assert best([over, told, under_way]) is told
