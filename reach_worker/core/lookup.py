@@ -1,7 +1,7 @@
 """Where a task is, asked by its id: the question, and what a router answers.
 
-The question goes to the events exchange, the answer to the queue that the question names. Whoever published the task may
-ask, and anybody where that was nobody in particular; to all others a task is not known.
+The question has the form of a request to take the task back (:mod:`core.call_off`), and the same people may ask: to all
+others a task is not known. It goes to the events exchange, the answer to the queue that the question names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,39 +10,12 @@ from typing import Any, Final
 
 import orjson
 
-from reach_worker.core.announcement import Unreadable
 from reach_worker.core.duplicates import KnownTask, TaskState
-from reach_worker.core.envelope import ANONYMOUS
-from reach_worker.core.task import usable_id
 
 FETCH: Final = "fetch-task"
 """Routing key of the question; ``reply_to`` says where the answer goes, ``correlation_id`` comes back with it."""
-CANCEL: Final = "cancel-task"
-"""Routing key of the wish to cancel a task; the same form."""
 
 _OVER: Final = frozenset(state.value for state in TaskState) - {TaskState.UNDER_WAY, TaskState.UNMATCHED}
-
-
-def question_body(task_id: str) -> bytes:
-    """A question about a task, or a wish to cancel it."""
-    return orjson.dumps({"task_id": task_id})
-
-
-def task_asked(body: bytes) -> str | Unreadable:
-    """The id in what :func:`question_body` wrote. Never raises."""
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        return Unreadable(f"not JSON: {error}")
-    task_id = data.get("task_id") if isinstance(data, dict) else None
-    if not isinstance(task_id, str) or not usable_id(task_id):
-        return Unreadable("task_id is missing, or can be no task's")
-    return task_id
-
-
-def may_ask(asker: str | None, caller: str) -> bool:
-    """Who asks may know of a task of this caller. ``asker``: the user that the broker vouches for."""
-    return caller == ANONYMOUS or (asker is not None and asker == caller)
 
 
 @dataclass(frozen=True, slots=True)

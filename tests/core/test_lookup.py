@@ -1,42 +1,14 @@
-"""Asking where a task is: who may, what is answered, and whose answer is best."""
+"""Asking where a task is: what is answered, and whose answer is best."""
 
 import orjson
 import pytest
 
-from reach_worker.core.announcement import Unreadable
 from reach_worker.core.duplicates import KnownTask, TaskState
-from reach_worker.core.lookup import Found, best, found_body, found_from, may_ask, question_body, task_asked
+from reach_worker.core.lookup import Found, best, found_body, found_from
 
 
 def task(state: TaskState, answer: bytes | None = None) -> KnownTask:
     return KnownTask("t1", 0, state, "r1", None, 0, 0, answer)
-
-
-def test_a_question_is_read_as_it_was_written() -> None:
-    assert task_asked(question_body("order 17 – näch")) == "order 17 – näch"
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"t1"', b"{}", b'{"task_id": 1}', b'{"task_id": " "}'])
-def test_what_names_no_task_is_no_question(body: bytes) -> None:
-    assert isinstance(task_asked(body), Unreadable)
-
-
-@pytest.mark.parametrize(
-    ("asker", "caller", "may"),
-    [
-        ("ann", "ann", True),
-        ("bob", "ann", False),
-        (None, "ann", False),
-        (None, "anonymous", True),
-        ("bob", "anonymous", True),
-        (None, "", False),  # nobody knows yet whose it is
-        ("bob", "", False),
-    ],
-)
-def test_a_task_is_told_to_its_caller_only_unless_that_is_nobody(
-    asker: str | None, caller: str, *, may: bool
-) -> None:
-    assert may_ask(asker, caller) is may
 
 
 @pytest.mark.parametrize(

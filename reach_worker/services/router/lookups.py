@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reach_worker.core.announcement import Unreadable
+from reach_worker.core.call_off import called_off, may_call_off
 from reach_worker.core.duplicates import KnownTask, TaskState
-from reach_worker.core.envelope import Envelope
-from reach_worker.core.lookup import found_body, may_ask, task_asked
+from reach_worker.core.envelope import ANONYMOUS, Envelope
+from reach_worker.core.lookup import found_body
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.reply_address import why_not_answered
 from reach_worker.ports import Store
@@ -28,7 +28,7 @@ class Question:
     """Who wants to know what. ``asker``: the user that the broker vouches for."""
 
     task_id: str
-    asker: str | None
+    asker: str
     reply_to: str
     mark: str | None
 
@@ -49,14 +49,14 @@ class Lookups:
     def hear(self, asked: Sequence[Delivery]) -> None:
         """Remember who asks. One who could not be answered is not heard."""
         for delivery in asked:
-            reply_to, task_id = delivery.reply_to, task_asked(delivery.body)
-            if isinstance(task_id, Unreadable):
-                log.debug("a question about a task cannot be read: %s", task_id.error)
+            reply_to, task_id = delivery.reply_to, called_off(delivery.body)
+            if task_id is None:
+                log.debug("a question about a task names none: %.80r", delivery.body)
             elif not reply_to or why_not_answered(reply_to, self._desk.names):
                 log.debug("a question about a task names no queue of a caller: %.80r", reply_to)
             elif len(self._questions) < AT_MOST:
                 mark = delivery.correlation_id
-                self._questions.append(Question(task_id, delivery.user_id, reply_to, mark))
+                self._questions.append(Question(task_id, delivery.user_id or ANONYMOUS, reply_to, mark))
 
     async def answers(self) -> list[Message]:
         """What is known, for those whose turn it is. One who has gone meanwhile is no trouble."""
@@ -67,7 +67,7 @@ class Lookups:
         return [self._answer(question, self._known(question.task_id, known)) for question in asked]
 
     def _answer(self, question: Question, task: KnownTask | None) -> Message:
-        if task is not None and not may_ask(question.asker, task.caller):
+        if task is not None and not may_call_off(question.asker, task.caller):
             task = None
         body = found_body(question.task_id, task)
         return Message(
