@@ -1,0 +1,1 @@
+"""What callers import: tasks sent, their answers awaited, streamed, fetched later, taken back."""
