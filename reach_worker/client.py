@@ -121,7 +121,7 @@ class Client:
         if self.bus.mailbox != self._asked_from:
             raise OutsideWorld(
                 "the connection was lost while the answers were on their way; the tasks go on, "
-                "`reach explain` shows how they end"
+                "`reach fetch TASK` gets their answers"
             )
         await self.bus.inbox.arrived.wait()
         self.bus.inbox.arrived.clear()

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
@@ -145,7 +146,9 @@ class PlainClient:
             while (event := self._do(_next(events))) is not None:
                 yield event
         finally:
-            self._do(events.aclose())
+            if not self._ended.done():
+                with suppress(ConnectionLost):  # closed meanwhile, which ends it too
+                    self._do(events.aclose())
 
     def map(
         self,

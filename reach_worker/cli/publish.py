@@ -180,6 +180,4 @@ def _print_silence(task_id: str, order: Order) -> None:
     if order.as_json:
         print_json_line({"task_id": task_id, "status": "no_answer", "final": False})
     else:
-        put(
-            f"task {task_id}: no answer within {took(order.timeout)}; it goes on, see: reach explain {task_id}"
-        )
+        put(f"task {task_id}: no answer within {took(order.timeout)}; it goes on, see: reach fetch {task_id}")

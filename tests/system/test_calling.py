@@ -178,6 +178,15 @@ def test_leaving_a_plain_stream_early_cancels_it(plain: PlainClient) -> None:
         plain.fetch("left-2", timeout=10)
 
 
+def test_a_plain_stream_that_is_left_open_ends_with_its_client(plain: PlainClient, place: Place) -> None:
+    with ReachClient.sync(place.url, prefix=place.prefix) as reach:
+        events = reach.stream(SPELL, {"text": "abc", "forever": True}, task_id="left-3")
+        assert next(events) == Started("speller", 1)
+    with pytest.raises(TaskCancelled):
+        plain.fetch("left-3", timeout=10)
+    del events  # nothing is said of it any more
+
+
 async def test_it_works_inside_a_loop_that_is_running_as_in_a_notebook(place: Place) -> None:
     with ReachClient.sync(place.url, prefix=place.prefix) as reach:
         assert reach.call(ECHO, {"text": "from a cell"}) == {"text": "from a cell"}
