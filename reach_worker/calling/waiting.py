@@ -63,7 +63,7 @@ def too_late(order: Order, timeout_s: float | None, slot: Slot, *, cancelled: bo
     """What is raised when the time is over."""
     then = "it is cancelled" if cancelled else "it goes on"
     if not slot.asked_from:
-        then += "; the broker could not be reached just now"
+        then = "the broker cannot be reached now"
     return CallTimeout(order.task_id, order.flow_id, why=f"no answer within {timeout_s or 0:g} s; {then}")
 
 
