@@ -29,13 +29,13 @@ SET_UP = {
 CALLING = {
     "calling.py": [
         "{'text': 'HELLO'}",
-        'payload_refused shouter: payload: "text" is a required property []',
+        "payload_refused shouter: payload/txt: no field is called 'txt' …",
         "{'text': 'LATER'}",
         "{'text': 'SOME'}",
         "{'text': 'WORDS'}",
         "Started(agent='speller', attempt=1)",
-        "Chunk(value='c', seq=2, agent='speller', attempt=1)",
-        "Result(value='abc', …",
+        "c",
+        "all of it: abc",
         "Cancellation(cancelled=True, …",
         "task … was cancelled",
         "task …: no answer within 1 s; it is cancelled",
@@ -116,7 +116,6 @@ def test_tour(processes: Processes, prefix: str, tmp_path: Path) -> None:
     answer = run_example("publish_with_pika.py", processes)
     assert "mine-1" in answer
     assert "FROM PIKA" in answer
-    processes.agent("speller:agent")
     for example, lines in CALLING.items():
         printed = run_example(example, processes)
         for line in lines:
