@@ -88,11 +88,13 @@ class Line:
         """
         bus, pause_s = self.client.bus, FIRST_PAUSE_S
         while not self.room.closed:
-            reply_to = "" if slot is None else bus.mailbox_of(slot.subscription)
-            if (slot is None or reply_to) and await self._has_intake():
-                if slot is not None:
+            there = await self._has_intake()
+            # From here to the note in the slot nothing may be waited for: the mailbox could be another one by then.
+            reply_to = None if slot is None else bus.mailbox_of(slot.subscription)
+            if there and reply_to != "":
+                if slot is not None and reply_to is not None:
                     slot.is_asked_from(reply_to)
-                message = order.message(reply_to or None, None if slot is None else slot.mark)
+                message = order.message(reply_to, None if slot is None else slot.mark)
                 (sent,) = await bus.publish([message])
                 if sent is Sent.CONFIRMED:
                     return
@@ -147,14 +149,15 @@ class Line:
     async def _put(self, slot: Slot, key: str, task_id: str) -> None:
         """Put the question, as soon as there is a connection; it is put again where the connection was lost over it."""
         bus = self.client.bus
-        while not slot.asked_from:
+        while True:
             mailbox = bus.mailbox_of(slot.subscription)
-            if mailbox and await bus.publish([self._question(key, task_id, mailbox, slot.mark)]) == [
-                Sent.CONFIRMED
-            ]:
-                slot.asked_from = mailbox
-            else:
-                await self.client.clock.sleep(FIRST_PAUSE_S)
+            if mailbox:
+                slot.is_asked_from(mailbox)
+                question = self._question(key, task_id, mailbox, slot.mark)
+                if await bus.publish([question]) == [Sent.CONFIRMED]:
+                    return
+                slot.is_asked_from("")
+            await self.client.clock.sleep(FIRST_PAUSE_S)
 
     def _question(self, key: str, task_id: str, mailbox: str | None, mark: str | None) -> Message:
         return Message(

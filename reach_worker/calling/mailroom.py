@@ -76,6 +76,8 @@ class Mailroom:
         self._bus = bus
         self._clock = clock
         self._slots: dict[str, Slot] = {}
+        self._own: dict[str, Slot] = {}
+        self._mailbox = ""
         self.closed = False
 
     @contextmanager
@@ -83,12 +85,15 @@ class Mailroom:
         """A place to wait, as long as the block lasts. What comes for it later is let go."""
         slot = Slot(self._clock.new_id(), subscription)
         self._slots[slot.mark] = slot
+        if subscription != MAILBOX:
+            self._own[slot.mark] = slot
         if self.closed:
             slot.put(Note.CLOSED)
         try:
             yield slot
         finally:
             del self._slots[slot.mark]
+            self._own.pop(slot.mark, None)
 
     async def run(self) -> None:
         """Hand on whatever comes.
@@ -105,7 +110,7 @@ class Mailroom:
             for delivery in common:
                 self._hand_on(delivery)
             await self._bus.ack(common)
-            for slot in [each for each in self._slots.values() if each.subscription != MAILBOX]:
+            for slot in self._own.values():
                 for delivery in self._bus.inbox.take(slot.subscription):
                     slot.put(delivery)
 
@@ -124,6 +129,10 @@ class Mailroom:
             log.debug("more answers than any question has: %.80r", delivery.correlation_id)
 
     def _tell_renewed(self) -> None:
+        """All mailboxes are new with a session, so one of them tells of all."""
+        if self._bus.mailbox in ("", self._mailbox):
+            return
+        self._mailbox = self._bus.mailbox
         for slot in self._slots.values():
             now = self._bus.mailbox_of(slot.subscription)
             if slot.asked_from and now not in ("", slot.asked_from):

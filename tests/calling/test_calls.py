@@ -1,6 +1,7 @@
 """Calling an agent: the result or the exception that fits, and nobody gets what was meant for another."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,24 @@ async def test_a_task_is_submitted_now_and_fetched_later() -> None:
         assert await at.reach.fetch(handle.task_id, timeout=0) == [1]
 
 
+async def test_a_task_that_waits_for_a_person_is_told_as_that() -> None:
+    async with scene() as at:
+        handle = await at.reach.submit("text.other", {})
+        with pytest.raises(Unmatched):
+            await handle.result()
+
+
+async def test_an_answer_that_is_not_kept_any_more_is_told_as_that() -> None:
+    async with scene(succeed) as at:
+        handle = await at.reach.submit(CAPABILITY, {}, task_id="t1")
+        await handle.result()
+        at.stage.store.away = True
+        ended = at.stage.r1.desk.hands.ended
+        ended["t1"] = replace(ended["t1"], answer=None)
+        with pytest.raises(ConnectionLost, match="'succeeded', and its answer is not kept"):
+            await handle.result(timeout=0)
+
+
 async def test_a_task_that_nobody_knows_is_told_as_that() -> None:
     async with scene() as at:
         for timeout in (0, 0.3):
@@ -256,6 +275,20 @@ async def test_calls_survive_a_lost_connection_and_run_once(*, side_effects: boo
                 await at.agent.end(work, echo(work))
         assert await calling == ids
         assert set(at.agent.ran.values()) == {1}
+
+
+async def test_while_there_is_no_connection_calls_wait_as_long_as_they_may() -> None:
+    async with scene(succeed) as at:
+        at.bus.disconnect()
+        with pytest.raises(CallTimeout, match="the broker cannot be reached now"):
+            await at.reach.call(CAPABILITY, {}, timeout=0.2)
+        at.reach.timeout = 0.2
+        with pytest.raises(CallTimeout, match="did not confirm it"):
+            await at.reach.submit(CAPABILITY, {})
+        calling = asyncio.gather(at.reach.call(CAPABILITY, {}, timeout=20))
+        at.bus.connect()
+        (result,) = await calling
+        assert result == {"said": "done"}
 
 
 async def test_an_answer_that_came_while_nobody_was_connected_is_fetched() -> None:

@@ -104,6 +104,14 @@ def test_the_one_who_answers_need_not_be_the_one_who_spoke() -> None:
     assert Reading().end(answer) == []
 
 
+def test_a_chunk_that_says_nothing_is_passed_over() -> None:
+    reading = Reading()
+    read(A.started(), reading=reading)
+    said = orjson.loads(chunk(A, 0))
+    assert reading.take({**said, "seq": "0"}) == []
+    assert reading.take({name: value for name, value in said.items() if name != "chunk"}) == []
+
+
 def test_a_connection_that_was_lost_is_told() -> None:
     assert Reading().interrupt() == [ChunksLost(None)]
 
