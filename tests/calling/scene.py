@@ -64,8 +64,7 @@ def speaker(work: Work, agent_id: str = "ann", attempt: int | None = None) -> Sp
     """The agent that has this dispatch, as it speaks to the caller."""
     envelope = work.dispatch.envelope
     number = attempt or envelope.next_attempt
-    run = work.dispatch.dispatch_id[::-1]  # the stage's ids differ at their end only
-    return Speaker(envelope.task_id, envelope.flow_id, agent_id, number, run)
+    return Speaker(envelope.task_id, envelope.flow_id, agent_id, number, work.dispatch.dispatch_id)
 
 
 def chunks(work: Work, *values: Any) -> list[bytes]:

@@ -152,6 +152,7 @@ async def test_a_broker_that_does_not_take_a_task_is_asked_again() -> None:
 
 async def test_a_broker_without_queues_is_no_reason_to_wait() -> None:
     async with scene(succeed) as at:
+        at.stage.kill(at.stage.r1)
         at.stage.broker.delete_queue(at.stage.names.intake)
         with pytest.raises(OutsideWorld, match="has no queue"):
             await at.reach.call(CAPABILITY, {})
