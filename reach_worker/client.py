@@ -1,4 +1,7 @@
-"""Publishing tasks and waiting for their answers."""
+"""Publishing many tasks at once, and collecting their answers in whatever order they come.
+
+Whoever calls one agent after another wants :class:`reach_worker.calling.client.ReachClient`.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -101,20 +104,11 @@ class Client:
                 raise OutsideWorld(f"the broker did not take task {task_id}: {result.value}")
         return [task_id for task_id, _ in prepared]
 
-    async def wait(self, task_id: str, timeout_s: float) -> Answer:
-        """The answer of a task published with ``answer=True``.
-
-        Raises :class:`TimeoutError`, or :class:`OutsideWorld` if the connection was lost and the answer with it.
-        """
-        async with asyncio.timeout(timeout_s):
-            while task_id not in self._answers:
-                await self._collect()
-                if task_id not in self._answers:
-                    await self._arrival()
-        return self._answers.pop(task_id)
-
     async def next_answer(self, timeout_s: float) -> Answer:
-        """Whichever answer comes first. Raises as :meth:`wait` does."""
+        """Whichever answer comes first, of the tasks published with ``answer=True``.
+
+        Raises :class:`TimeoutError`, or :class:`OutsideWorld` if the connection was lost and the answers with it.
+        """
         async with asyncio.timeout(timeout_s):
             while not self._answers:
                 await self._collect()
@@ -122,17 +116,12 @@ class Client:
                     await self._arrival()
         return self._answers.pop(next(iter(self._answers)))
 
-    async def call(self, task: Mapping[str, Any], timeout_s: float) -> Answer:
-        """Publish one task and wait for its answer."""
-        (task_id,) = await self.publish([task], answer=True)
-        return await self.wait(task_id, timeout_s)
-
     async def _arrival(self) -> None:
         """Wait for a message. A mailbox lives as long as its session, and what was sent to it since is gone."""
         if self.bus.mailbox != self._asked_from:
             raise OutsideWorld(
                 "the connection was lost while the answers were on their way; the tasks go on, "
-                "`reach explain` shows how they end"
+                "`reach fetch TASK` gets their answers"
             )
         await self.bus.inbox.arrived.wait()
         self.bus.inbox.arrived.clear()

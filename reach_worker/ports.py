@@ -129,6 +129,18 @@ class ConsumingBus(Bus, Protocol):
         """Consume one more queue."""
         ...
 
+    async def add_mailbox(self, name: str, prefetch: int, prefix: str) -> None:
+        """One more private mailbox, in this session and the next ones; ``mailbox`` stays the first one."""
+        ...
+
+    def mailbox_of(self, name: str) -> str:
+        """Name of the private mailbox of a subscription in this session; empty where there is none."""
+        ...
+
+    async def drop_mailbox(self, name: str) -> None:
+        """End a subscription that was added, with its mailbox and what is in it."""
+        ...
+
     async def trust(self, name: str) -> None:
         """What came by a subscription did no harm. A new session takes one message at a time until it knows that.
 

@@ -134,6 +134,21 @@ class RabbitBus:
         except BaseExceptionGroup as errors:
             raise _the_one(errors) from None
 
+    async def add_mailbox(self, name: str, prefetch: int, prefix: str) -> None:
+        """One more private mailbox, also in the session that is running."""
+        self._subscriptions[name] = Subscription(name, None, prefetch, (), prefix, at_once=True)
+        await self._act(lambda session: session.follow([self._subscriptions[name]]))
+
+    async def drop_mailbox(self, name: str) -> None:
+        """Forget a mailbox: its consumer, its queue, its channel, and what of it was not taken yet."""
+        if self._subscriptions.pop(name, None) is not None:
+            await self._act(lambda session: session.leave(name))
+            self.inbox.waiting.pop(name, None)
+
+    def mailbox_of(self, name: str) -> str:
+        """Name of the private mailbox of a subscription in this session; empty where there is none."""
+        return self._session.mailboxes.get(name, "") if self._session else ""
+
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         """Send with confirms; ``REFUSED`` while there is no session (nothing was sent then)."""
         if not messages:
@@ -201,8 +216,8 @@ class RabbitBus:
 
     @property
     def mailbox(self) -> str:
-        """Name of this session's private mailbox."""
-        return self._session.mailbox if self._session else ""
+        """Name of this session's private mailbox: the first one, where it has several."""
+        return next(iter(self._session.mailboxes.values()), "") if self._session else ""
 
     @property
     def server_version(self) -> str:
@@ -296,6 +311,8 @@ class RabbitBus:
                 wishes = self._wishes
                 await self._declare_extra(session, self._extra.values())
                 await session.follow(list(self._subscriptions.values()))
+                for dropped in session.mailboxes.keys() - self._subscriptions.keys():
+                    await session.leave(dropped)
         except BaseException as error:
             async with session:
                 session.end(repr(error))

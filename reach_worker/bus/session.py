@@ -49,7 +49,8 @@ class Session:
         self._direct: DirectReplies | None = None
         self._ended = asyncio.Event()
         self.cause: str = ""
-        self.mailbox: str = ""
+        self.mailboxes: dict[str, str] = {}
+        self._leaving: set[AbstractChannel] = set()
         self.server_version: str = ""
 
     async def open(self, url: str, *, name: str, heartbeat_s: int, connect_timeout_s: float) -> Self:
@@ -87,6 +88,18 @@ class Session:
                 consumer = Consumer(subscription, queue, channel, self._deliver, self._timeout_s)
                 self._consumers[subscription.name] = consumer
             await self._consumers[subscription.name].follow()
+
+    async def leave(self, name: str) -> None:
+        """Consume a private mailbox no more, and delete it. Its channel closes; that is no end of the session."""
+        consumer = self._consumers.pop(name, None)
+        queue = self.mailboxes.pop(name, None)
+        if consumer is None or queue is None:
+            return
+        channel = consumer.taken.channel
+        await consumer.finish()
+        self._leaving.add(channel)
+        await channel.queue_delete(queue, timeout=self._timeout_s)
+        await channel.close()
 
     async def trust(self, name: str) -> None:
         """What came by a subscription did no harm."""
@@ -255,7 +268,7 @@ class Session:
 
     async def _channel(self) -> AbstractChannel:
         channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
-        channel.closing.add_done_callback(self._note_end)
+        channel.closing.add_done_callback(lambda closing: self._note_channel(channel, closing))
         channel.on_consumer_cancel_callbacks.add(lambda _frame: self.end(self._cancelled(channel)))
         return channel
 
@@ -269,7 +282,7 @@ class Session:
         await topology.declare_queue(channel, topology.private(name), self._timeout_s)
         for exchange, routing_key in subscription.bindings:
             await channel.queue_bind(name, exchange, routing_key=routing_key, timeout=self._timeout_s)
-        self.mailbox = name
+        self.mailboxes[subscription.name] = name
         return name
 
     def _owns(self, taken: Taken) -> bool:
@@ -280,6 +293,12 @@ class Session:
             if consumer.taken is taken:
                 return consumer
         return taken
+
+    def _note_channel(self, channel: AbstractChannel, closing: asyncio.Future[object]) -> None:
+        if channel in self._leaving:
+            self._leaving.discard(channel)
+        else:
+            self._note_end(closing)
 
     def _note_end(self, closing: asyncio.Future[object]) -> None:
         error = None if closing.cancelled() else closing.exception()

@@ -39,6 +39,8 @@ COMMANDS: Final = (
     Entry("Run", "demo", "run:demo", "Show a router and its agents at work."),
     Entry("Run", "manifest", "manifest:manifest", "Print what an agent's code declares, as YAML."),
     Entry("Publish", "publish", "publish:publish", "Publish a task, or many from a file."),
+    Entry("Publish", "fetch", "fetch:fetch", "Fetch the answer of a task by its id."),
+    Entry("Publish", "cancel", "cancel:cancel", "Cancel a task by its id."),
     Entry("Look", "explain", "explain:explain", "Show why a task went where it went."),
     Entry("Look", "agents", "agents:agents", "Show who is there, and how well it does."),
     Entry("Look", "status", "status:status", "Show how every router is, what waits and why."),

@@ -1,14 +1,13 @@
 """``reach publish``: a task, or many, with or without waiting for the answers."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-import orjson
 
 from reach_worker import wiring
+from reach_worker.cli.answers import print_answer
 from reach_worker.cli.command import ReachCommand, json_option
 from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.human_times import took
@@ -17,7 +16,7 @@ from reach_worker.cli.output import print_json_line, put, say
 from reach_worker.cli.parameters import duration, json_object, key_value, read_file
 from reach_worker.cli.progress import progress_bar
 from reach_worker.cli.task_lines import tasks_in
-from reach_worker.client import Answer, Client
+from reach_worker.client import Client
 from reach_worker.errors import OutsideWorld
 
 BATCH: Final = 200
@@ -167,7 +166,7 @@ async def _collect(client: Client, ids: Sequence[str], order: Order) -> int:
             if answer.task_id in waiting:
                 del waiting[answer.task_id]
                 good += answer.succeeded
-                _print_answer(answer, as_json=order.as_json)
+                print_answer(answer, as_json=order.as_json)
                 show(len(ids) - len(waiting))
     for task_id in waiting:
         _print_silence(task_id, order)
@@ -176,27 +175,9 @@ async def _collect(client: Client, ids: Sequence[str], order: Order) -> int:
     return OK if good == len(ids) else TROUBLE
 
 
-def _print_answer(answer: Answer, *, as_json: bool) -> None:
-    if as_json:
-        print_json_line(answer.content)
-        return
-    content = answer.content
-    if answer.succeeded:
-        say(
-            f"task {answer.task_id} succeeded: agent {content.get('agent')}, attempt {content.get('attempt')}"
-        )
-        sys.stdout.write(orjson.dumps(content.get("result"), option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        reason = f", {content['reason']}" if "reason" in content else ""
-        put(f"task {answer.task_id} {answer.status}{reason}: {content.get('error', 'no error is given')}")
-    sys.stdout.flush()
-
-
 def _print_silence(task_id: str, order: Order) -> None:
     """No answer in time says nothing of the task: it goes on."""
     if order.as_json:
         print_json_line({"task_id": task_id, "status": "no_answer", "final": False})
     else:
-        put(
-            f"task {task_id}: no answer within {took(order.timeout)}; it goes on, see: reach explain {task_id}"
-        )
+        put(f"task {task_id}: no answer within {took(order.timeout)}; it goes on, see: reach fetch {task_id}")

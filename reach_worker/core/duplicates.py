@@ -38,6 +38,7 @@ class KnownTask:
     it died, in the message that comes again. ``sent``: the dispatches of this life, each with the one before it, in the
     order in which they were recorded; without those that were never sent, or whose outcome nobody acted on. ``out``:
     those of them that have no outcome yet. ``left``: dispatches after which another one was recorded and never sent.
+    ``caller``: who published it; empty while nothing says so.
     """
 
     task_id: str
@@ -55,6 +56,7 @@ class KnownTask:
     sent: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     out: frozenset[str] = field(default=frozenset(), compare=False)
     left: frozenset[str] = field(default=frozenset(), compare=False)
+    caller: str = field(default="", compare=False)
 
     @property
     def over(self) -> bool:

@@ -162,7 +162,7 @@ class FleetWatch:
                     self._feedback(delivery)
                 case "router":
                     self._router(delivery, news)
-                case "hearsay" | "status":
+                case "hearsay" | "status" | "fetch-task":
                     pass
                 case _:
                     log.debug("an announcement %r says nothing to a router", delivery.routing_key)

@@ -49,12 +49,14 @@ class Life:
     dropped: set[str] = field(default_factory=set)
     sent: dict[str, str] = field(default_factory=dict)
     unsent: set[str] = field(default_factory=set)
+    caller: str = ""
 
     def learn(self, row: OfLife) -> None:
         """Take in a row of this life."""
         match row:
             case Accepted():
                 self.router = self.router or row.router
+                self.caller = self.caller or row.caller
             case Dispatched():
                 self.send(row)
             case OutcomeSeen():
@@ -120,6 +122,7 @@ class Life:
             sent=sent,
             out=frozenset(one for one, _ in sent if one not in self.settled),
             left=left,
+            caller=self.caller,
         )
 
 

@@ -37,7 +37,7 @@ START_S: Final = 10.0
 
 _TASKS: Final = """
 SELECT
-    t.task_id, max(t.life), t.router, t.attempt, t.dispatched_at, t.dispatch_id, t.holder, t.parked_at,
+    t.task_id, max(t.life), t.router, t.attempt, t.dispatched_at, t.dispatch_id, t.holder, t.parked_at, t.caller,
     e.state, e.reason, e.error, e.at, e.remember_until, e.answer,
     (
         SELECT json_group_array(json_array(o.dispatch_id, o.outcome, o.standing)) FROM outcomes AS o
@@ -54,7 +54,7 @@ LEFT JOIN ends AS e ON e.task = t.id AND e.at = t.ended_at AND e.state = t.ended
 WHERE t.task_id IN (SELECT value FROM json_each(?1))
 GROUP BY t.task_id
 UNION ALL
-SELECT task_id, life, router, at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT task_id, life, router, at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM claims WHERE task_id IN (SELECT value FROM json_each(?1))
 """
 """Tasks, and then the claims; those have no outcomes."""
@@ -220,8 +220,9 @@ def _life_or_claim(row: Sequence[Any]) -> Life | Claimed:
 
 
 def _life(row: Sequence[Any]) -> Life:
-    task_id, life, router, attempt, at, dispatch_id, holder, parked_at, *end, outcomes, sent = row
+    task_id, life, router, attempt, at, dispatch_id, holder, parked_at, caller, *end, outcomes, sent = row
     found = Life(task_id, life, router, (int(attempt), int(at), dispatch_id or ""), holder, int(parked_at))
+    found.caller = caller
     if end[0] is not None:
         found.end = ended((task_id, life, *end))
     for settled, outcome, standing in orjson.loads(outcomes):

@@ -201,6 +201,28 @@ class MemoryBus:
             if self._session is not None:
                 self._begin(self._session, self._subscriptions[name])
 
+    async def add_mailbox(self, name: str, prefetch: int, prefix: str) -> None:
+        """One more private mailbox, in this session and the next ones."""
+        subscription = Subscription(name, None, prefetch, (), prefix, at_once=True)
+        self._subscriptions[name] = subscription
+        if self._session is not None:
+            self._begin(self._session, subscription)
+
+    async def drop_mailbox(self, name: str) -> None:
+        """Forget a mailbox: its consumer, its queue, and what of it was not taken yet."""
+        if self._subscriptions.pop(name, None) is None:
+            return
+        self.inbox.waiting.pop(name, None)
+        if self._session is not None:
+            self._stop(self._session.consuming.pop(name))
+            queue = self._session.mailboxes.pop(name)
+            self._session.private.remove(queue)
+            self._broker.delete_queue(queue)
+
+    def mailbox_of(self, name: str) -> str:
+        """Name of the private mailbox of a subscription in this session; empty where there is none."""
+        return self._session.mailboxes.get(name, "") if self._session else ""
+
     def consumes(self, name: str) -> bool:
         """Whether a subscription consumes now."""
         consuming = self._session.consuming.get(name) if self._session is not None else None
@@ -217,8 +239,8 @@ class MemoryBus:
 
     @property
     def mailbox(self) -> str:
-        """Name of this session's private mailbox."""
-        return self._session.mailbox if self._session else ""
+        """Name of this session's private mailbox: the first one, where it has several."""
+        return next(iter(self._session.mailboxes.values()), "") if self._session else ""
 
     @property
     def unacked(self) -> int:
@@ -260,7 +282,7 @@ class MemoryBus:
             for exchange, routing_key in subscription.bindings:
                 self._broker.bind(exchange, routing_key, queue)
             session.private.append(queue)
-            session.mailbox = queue
+            session.mailboxes[subscription.name] = queue
         elif queue not in self._broker.queues:
             self._broker.declare(queue)
         consuming = Consuming(subscription, queue, trusted=subscription.at_once or not self._slow_start)

@@ -70,7 +70,7 @@ class Consuming:
 class Session:
     """One life of the connection."""
 
-    mailbox: str = ""
+    mailboxes: dict[str, str] = field(default_factory=dict)
     consuming: dict[str, Consuming] = field(default_factory=dict)
     unacked: dict[int, Receipt] = field(default_factory=dict)
     private: list[str] = field(default_factory=list)

@@ -18,6 +18,8 @@ EVERY_COMMAND = {
     "manifest",
     "demo",
     "publish",
+    "fetch",
+    "cancel",
     "explain",
     "agents",
     "status",

@@ -753,6 +753,49 @@ async def until_gone(bus: Bus, mailbox: str) -> None:
     await until(unroutable)
 
 
+async def test_one_more_mailbox_now_and_in_the_next_session_with_its_own_prefetch(side: Side) -> None:
+    bus = side.bus()
+    bus.subscribe_mailbox("mail", prefix="answers")
+    async with bus.running():
+        first = bus.mailbox
+        assert bus.mailbox_of("more") == ""
+        await bus.add_mailbox("more", 2, "answers")
+        more = bus.mailbox_of("more")
+        assert more.startswith("answers.more.")
+        assert (bus.mailbox, bus.mailbox_of("mail")) == (first, first)
+        await bus.publish([Message(more, body) for body in (b"1", b"2", b"3")])
+        held = await arrivals(bus, "more", 2)
+        assert bodies(held) == [b"1", b"2"]
+        await bus.ack(held[:1])
+        assert bodies(await arrivals(bus, "more", 1)) == [b"3"]
+        await side.end_session(bus)
+        assert bus.mailbox_of("more") not in ("", more)
+        await bus.publish([Message(bus.mailbox_of("more"), b"4"), Message(bus.mailbox, b"5")])
+        assert bodies(await arrivals(bus, "more", 1)) == [b"4"]
+        assert bodies(await arrivals(bus, "mail", 1)) == [b"5"]
+
+
+async def test_a_mailbox_that_is_dropped_is_gone_and_the_session_goes_on(side: Side) -> None:
+    bus = side.bus()
+    bus.subscribe_mailbox("mail", prefix="answers")
+    async with bus.running():
+        await bus.add_mailbox("more", 1, "answers")
+        more, sessions = bus.mailbox_of("more"), bus.sessions
+        await bus.publish([Message(more, b"1"), Message(more, b"2")])
+        held = await arrivals(bus, "more", 1)
+        await bus.drop_mailbox("more")
+        await bus.drop_mailbox("more")
+        assert bus.mailbox_of("more") == ""
+        assert await bus.publish([Message(more, b"3")]) == [Sent.UNROUTABLE]
+        await bus.ack(held)
+        assert bus.inbox.take("more") == []
+        await bus.publish([Message(bus.mailbox, b"4")])
+        assert bodies(await arrivals(bus, "mail", 1)) == [b"4"]
+        assert bus.sessions == sessions
+        await side.end_session(bus)
+        assert bus.mailbox_of("more") == ""
+
+
 async def test_a_mailbox_under_another_prefix(side: Side) -> None:
     bus = side.bus()
     bus.subscribe_mailbox("mail", prefix="answers")

@@ -322,6 +322,16 @@ async def test_the_manifest_seen_last_is_the_one(opened: Opened) -> None:
         assert await store.manifests() == [manifest("grep", "h1").body, manifest("sed", "h1").body]
 
 
+async def test_who_published_a_task_is_known_once_it_was_accepted(opened: Opened) -> None:
+    async with opened as store:
+        before = await known(store, dispatched())
+        after = await known(store, accepted())
+
+    assert before is not None
+    assert after is not None
+    assert (before.caller, after.caller) == ("", "anonymous")
+
+
 async def test_everything_may_be_recorded_twice(opened: Opened) -> None:
     rows: list[Row] = [
         accepted(), decided(), dispatched(), started(), seen(OutcomeClass.FAILED), parked(), dead(), joined(),

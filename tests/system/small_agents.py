@@ -1,7 +1,7 @@
 """Agents for these tests; what they do with a task is what its payload says."""
 
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from reach_worker import Agent, BadRequest, Context, RateLimited, Rejected
@@ -52,5 +52,20 @@ async def _picky(payload: Mapping[str, Any]) -> dict[str, Any]:
     return behave(payload)
 
 
+speller = Agent("speller", max_concurrency=4)
+
+
+@speller.capability("text.spell", timeout_ms=20_000)
+async def _spell(payload: Mapping[str, Any], context: Context) -> AsyncIterator[str]:
+    """Say a text letter by letter. ``breaks`` so many attempts after the second; ``forever`` it begins anew."""
+    while True:
+        for number, letter in enumerate(payload["text"]):
+            if number == 2 and context.attempt <= payload.get("breaks", 0):
+                raise RuntimeError("out of breath")
+            yield letter
+        if not payload.get("forever"):
+            return
+
+
 no_agent = "a text"
-AGENTS = (quick, slow, picky)
+AGENTS = (quick, slow, picky, speller)

@@ -56,7 +56,7 @@ def test_no_answer_in_time_is_no_success(fleet: Processes) -> None:
     )
 
     assert done.status == 1
-    assert done.out == "task long: no answer within 300 ms; it goes on, see: reach explain long\n"
+    assert done.out == "task long: no answer within 300 ms; it goes on, see: reach fetch long\n"
 
 
 def test_many_from_a_file_each_with_its_answer(fleet: Processes) -> None:

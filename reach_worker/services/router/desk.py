@@ -179,6 +179,7 @@ class Desk:
             remember_until,
             told,
             outcome_unknown=reason is DeadLetterReason.OUTCOME_UNKNOWN,
+            caller=envelope.caller,
         )
         step = Step(acks=[delivery] if delivery else [], rows=[*rows, ended], ended=(envelope.task_id, told))
         step.done = lambda: self.hands.end(known)

@@ -6,6 +6,7 @@ from typing import Final
 from reach_worker.core.announcement import FEEDBACK, WHO
 from reach_worker.core.call_off import CANCEL_TASK
 from reach_worker.core.hearsay import HEARSAY
+from reach_worker.core.lookup import FETCH
 from reach_worker.core.presence import PresencePolicy
 from reach_worker.core.status import QUESTION, Health
 from reach_worker.ports import Store, SubscribingBus
@@ -17,6 +18,7 @@ HEARD: Final = (
     WHO,
     QUESTION,
     CANCEL_TASK,
+    FETCH,
     "presence.#",
     "manifest.#",
     "router.#",

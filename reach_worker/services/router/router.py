@@ -16,6 +16,7 @@ from reach_worker.core.envelope import GROUP
 from reach_worker.core.fresh_files import Changed
 from reach_worker.core.group import ROUND
 from reach_worker.core.hearsay import HEARSAY
+from reach_worker.core.lookup import FETCH
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.message import Delivery
 from reach_worker.core.presence import PresencePolicy
@@ -35,6 +36,7 @@ from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.lanes import Lanes
+from reach_worker.services.router.lookups import Lookups
 from reach_worker.services.router.reread import reread
 from reach_worker.services.router.settle import Settlement
 from reach_worker.services.router.sources import Sources
@@ -82,6 +84,7 @@ class Router:
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
         self.watch.unready = self._sources.unready
         self._status = Status(desk, self.watch, self._lanes, self._sources, health)
+        self._lookups = Lookups(desk, store)
         self._waiters = Waiters(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._ticked = float("-inf")
@@ -141,8 +144,20 @@ class Router:
             steps += self._binder.bind()
             steps += self._lanes.spill()
         await self._carry_out([*self._judge.tell(), *steps, *self._lanes.send_on()])
-        if told := [*self._status.answers(), *self._call_offs.messages(), *self._groups.messages()]:
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """What is sent on a best effort: to those who asked for something, and to agents that are to stop."""
+        told = [
+            *self._status.answers(),
+            *self._call_offs.messages(),
+            *self._groups.messages(),
+            *await self._lookups.answers(),
+        ]
+        if told:
             await self._bus.publish(told)
+        if self._lookups.left:
+            self._bus.inbox.arrived.set()
 
     async def drain(self) -> None:
         """Stop taking; hand back what waits; wait for outcomes until the grace period ends."""
@@ -190,6 +205,7 @@ class Router:
         self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
         self._status.hear([d for d in announced if d.routing_key == QUESTION])
         taken_back = await self._call_offs.hear([d for d in announced if d.routing_key == CANCEL_TASK])
+        self._lookups.hear([d for d in announced if d.routing_key == FETCH])
         await self._bus.ack(announced)
         arrived = self._sources.arrived
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]
