@@ -1,29 +1,85 @@
-"""Between AMQP's properties and ours."""
+"""Between AMQP's deliveries and ours. Nothing a producer can send makes this raise."""
 
+import struct
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from aiormq.abc import DeliveredMessage
-from pamqp.commands import Basic
 
+from reach_worker.bus.properties import Fault, Properties, read_properties
 from reach_worker.bus.transport import UNDECODABLE
-from reach_worker.core.message import Delivery, Message
+from reach_worker.core.message import Delivery
 
-PERSISTENT: Final = 2
-TRANSIENT: Final = 1
 DIGITS: Final = 18
 """More make no number of milliseconds that anybody means."""
-HEADER_LIMIT: Final = 64 * 1024
-"""All headers of a message together, bytes: the broker closes the connection at a frame of 128 KiB."""
+
+_TAG: Final = struct.Struct(">QB")
+_INDEX_SIZE: Final = 4
+
+
+class Arrival(NamedTuple):
+    """What ``Basic.Deliver`` says."""
+
+    consumer: str
+    tag: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+
+
+def read_deliver(method: bytes) -> Arrival:
+    """The payload of ``Basic.Deliver``."""
+    consumer, at = _short(method, _INDEX_SIZE)
+    tag, redelivered = _TAG.unpack_from(method, at)
+    exchange, at = _short(method, at + _TAG.size)
+    routing_key, _ = _short(method, at)
+    return Arrival(consumer, tag, bool(redelivered & 1), exchange, routing_key)
+
+
+def _short(data: bytes, at: int) -> tuple[str, int]:
+    """A short string and where it ends, with ``?`` for each byte that is not UTF-8."""
+    start = at + 1
+    end = start + data[at]
+    try:
+        return data[start:end].decode(), end
+    except UnicodeDecodeError:
+        return data[start:end].decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode(), end
+
+
+def delivery_of(queue: str, arrival: Arrival, header: bytes, body: bytes, receipt: object) -> Delivery:
+    """What a consumer was given, in our own words."""
+    fault = None
+    try:
+        found = read_properties(header)
+    except Fault as error:
+        fault = str(error)
+        found = Properties(headers={UNDECODABLE: fault})
+    return Delivery(
+        queue,
+        body,
+        receipt,
+        found.headers or {},
+        found.message_id or None,
+        found.correlation_id or None,
+        found.reply_to or None,
+        found.user_id or None,
+        found.content_type or None,
+        found.content_encoding or None,
+        _whole(found.expiration),
+        found.timestamp_s,
+        arrival.routing_key,
+        arrival.redelivered,
+        fault or _told(found.headers),
+        arrival.exchange,
+    )
 
 
 def delivery_from(message: DeliveredMessage, queue: str, receipt: object) -> Delivery:
-    """What came, in our own words. Nothing a producer can send makes this raise."""
+    """What aiormq was given, when it asked for one message."""
     properties = message.header.properties
     headers = properties.headers if isinstance(properties.headers, Mapping) else {}
     timestamp = properties.timestamp
-    fault = headers.get(UNDECODABLE)
     return Delivery(
         queue=queue,
         body=message.body,
@@ -39,7 +95,7 @@ def delivery_from(message: DeliveredMessage, queue: str, receipt: object) -> Del
         timestamp_s=timestamp.timestamp() if isinstance(timestamp, datetime) else None,
         routing_key=message.routing_key or "",
         redelivered=bool(getattr(message.delivery, "redelivered", False)),
-        fault=fault if isinstance(fault, str) else None,
+        fault=_told(headers),
         exchange=message.exchange or "",
     )
 
@@ -48,23 +104,6 @@ def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= DIGITS else None
 
 
-def properties_of(message: Message, message_id: str) -> Basic.Properties:
-    """AMQP's properties for a message of ours. The message id is new for every publish: confirms are told apart by it."""
-    return Basic.Properties(
-        content_type=message.content_type,
-        headers=dict(message.headers),
-        delivery_mode=PERSISTENT if message.persistent else TRANSIENT,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        expiration=None if message.expiration_ms is None else str(message.expiration_ms),
-        message_id=message_id,
-        user_id=message.user_id,
-    )
-
-
-def header_size(headers: Mapping[str, Any]) -> int:
-    """About how many bytes the headers take on the wire."""
-    return sum(
-        len(name) + 6 + (len(value.encode()) if isinstance(value, str) else 9)
-        for name, value in headers.items()
-    )
+def _told(headers: Mapping[str, object] | None) -> str | None:
+    fault = headers.get(UNDECODABLE) if headers else None
+    return fault if isinstance(fault, str) else None

@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
+from pamqp.commands import Basic
 
-from reach_worker.bus.codec import delivery_from
+from reach_worker.bus.bypass import Bypass
+from reach_worker.bus.codec import delivery_from, delivery_of, read_deliver
+from reach_worker.bus.frames import ack_frames
 from reach_worker.core.message import Delivery
+from reach_worker.errors import OurBug
 
 QUIET_S: Final = 0.3
 """Nothing came for so long, and nothing waits: the rest went to somebody else."""
@@ -22,22 +26,39 @@ class Receipt:
     tag: int
 
 
-@dataclass(slots=True)
 class Taken:
     """Deliveries of one channel that are not acknowledged yet, with the consumer that each came by.
 
     Tags only grow, so the dictionary is in order. ``again``: those of them that were delivered before.
     """
 
-    channel: AbstractChannel
-    tags: dict[int, str | None] = field(default_factory=dict)
-    again: set[int] = field(default_factory=set)
+    def __init__(self, channel: AbstractChannel, bypass: Bypass) -> None:
+        self.channel = channel
+        self.tags: dict[int, str | None] = {}
+        self.again: set[int] = set()
+        self._bypass = bypass
+        self._queue = ""
+        self._deliver: Callable[[Delivery], None] | None = None
+        bypass.watch(channel.number, {}, {Basic.Deliver.index.to_bytes(4): self._arrived})
 
-    def add(self, message: DeliveredMessage, queue: str) -> Delivery:
-        """Note a delivery and give it its receipt."""
+    def deliver(self, queue: str, deliver: Callable[[Delivery], None] | None) -> None:
+        """Whom to give what consumers of this queue are given; what nobody wants stays with the channel until it ends."""
+        self._queue, self._deliver = queue, deliver
+
+    def got(self, message: DeliveredMessage, queue: str) -> Delivery:
+        """Note a message that was asked for, and give it its receipt."""
         tag = message.delivery_tag or 0
-        self.tags[tag] = message.consumer_tag
-        delivery = delivery_from(message, queue, Receipt(self, tag))
+        return self._noted(tag, None, delivery_from(message, queue, Receipt(self, tag)))
+
+    def _arrived(self, method: bytes, header: bytes, body: bytes) -> None:
+        if self._deliver is None:
+            return
+        arrival = read_deliver(method)
+        delivery = delivery_of(self._queue, arrival, header, body, Receipt(self, arrival.tag))
+        self._deliver(self._noted(arrival.tag, arrival.consumer, delivery))
+
+    def _noted(self, tag: int, consumer: str | None, delivery: Delivery) -> Delivery:
+        self.tags[tag] = consumer
         if delivery.redelivered:
             self.again.add(tag)
         return delivery
@@ -59,13 +80,16 @@ class Taken:
             if tag not in tags:
                 break
             upto = tag
-        for tag in [tag for tag in tags if tag in self.tags]:
+        ours = [tag for tag in tags if tag in self.tags]
+        for tag in ours:
             del self.tags[tag]
-            self.again.discard(tag)
-            if tag > upto:
-                await self.channel.basic_ack(tag, wait=False)
+        self.again -= tags
+        acks = [(tag, False) for tag in ours if tag > upto]
         if upto:
-            await self.channel.basic_ack(upto, multiple=True, wait=False)
+            acks.append((upto, True))
+        if acks:
+            self._bypass.write(ack_frames(self.channel.number, acks))
+            await self._bypass.drain()
 
 
 @dataclass(slots=True)
@@ -101,14 +125,14 @@ class Consumer:
         self,
         subscription: Subscription,
         queue: str,
-        channel: AbstractChannel,
+        taken: Taken,
         deliver: Callable[[str, Delivery], None],
         timeout_s: float,
     ) -> None:
         self.subscription = subscription
         self.queue = queue
-        self.taken = Taken(channel)
-        self._deliver = deliver
+        self.taken = taken
+        taken.deliver(queue, lambda delivery: deliver(subscription.name, delivery))
         self._timeout_s = timeout_s
         self._prefetch: dict[str, int] = {}  # by consumer tag, the latest last
         self._trusted = subscription.at_once
@@ -156,7 +180,7 @@ class Consumer:
         if missing <= 0 or not self.subscription.wanted or channel.is_closed:
             return
         await channel.basic_qos(prefetch_count=missing, timeout=self._timeout_s)
-        reply = await channel.basic_consume(self.queue, self._on_message, timeout=self._timeout_s)
+        reply = await channel.basic_consume(self.queue, passed_by, timeout=self._timeout_s)
         if reply.consumer_tag is not None:
             self._prefetch[reply.consumer_tag] = missing
 
@@ -176,8 +200,10 @@ class Consumer:
         del self._prefetch[tag]
         await self.taken.channel.basic_cancel(tag, timeout=self._timeout_s)
 
-    async def _on_message(self, message: DeliveredMessage) -> None:
-        self._deliver(self.subscription.name, self.taken.add(message, self.queue))
+
+async def passed_by(message: DeliveredMessage) -> None:
+    """What aiormq would call with a delivery, had it not been taken from under it."""
+    raise OurBug(f"aiormq was given a delivery by {message.consumer_tag}")
 
 
 async def take_many(
@@ -194,17 +220,19 @@ async def take_many(
     found: list[Delivery] = []
     came = asyncio.Event()
 
-    async def take(message: DeliveredMessage) -> None:
-        found.append(taken.add(message, queue))
+    def take(delivery: Delivery) -> None:
+        found.append(delivery)
         came.set()
 
+    taken.deliver(queue, take)
     await taken.channel.basic_qos(prefetch_count=count, timeout=timeout_s)
-    consumer = await taken.channel.basic_consume(queue, take, timeout=timeout_s)
+    consumer = await taken.channel.basic_consume(queue, passed_by, timeout=timeout_s)
     while len(found) < count and await _more(came, depth, timeout_s):
         came.clear()
     if consumer.consumer_tag is not None:
         await taken.channel.basic_cancel(consumer.consumer_tag, timeout=timeout_s)
-    return list(found)
+    taken.deliver("", None)
+    return found
 
 
 async def _more(

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 import aiormq
-from aiormq.abc import AbstractConnection
 
 from reach_worker.bus.calls import broker_call
+from reach_worker.bus.link import Link
 from reach_worker.bus.publisher import Publisher
 from reach_worker.core.message import Message
 from reach_worker.errors import BrokerUnavailable, OurBug
@@ -31,13 +31,11 @@ WITHIN_S: Final = 10.0
 class DirectReplies:
     """Opens its connection when it is first needed, and again after an address has ended it."""
 
-    def __init__(
-        self, connect: Callable[[], Awaitable[AbstractConnection]], clock: Clock, timeout_s: float
-    ) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Link]], clock: Clock, timeout_s: float) -> None:
         self._connect = connect
         self._clock = clock
         self._timeout_s = timeout_s
-        self._connection: AbstractConnection | None = None
+        self._link: Link | None = None
         self._publisher: Publisher | None = None
         self._opened: deque[float] = deque(maxlen=MOST_OPENINGS)
         self._silent = False
@@ -60,10 +58,10 @@ class DirectReplies:
 
     async def close(self) -> None:
         """Leave nothing open."""
-        connection, self._connection, self._publisher = self._connection, None, None
-        if connection is not None and not connection.is_closed:
+        link, self._link, self._publisher = self._link, None, None
+        if link is not None and not link.connection.is_closed:
             with suppress(BrokerUnavailable), broker_call("closing"):
-                await connection.close()
+                await link.connection.close()
 
     async def _together(self, messages: Sequence[Message]) -> list[Sent]:
         try:
@@ -79,17 +77,17 @@ class DirectReplies:
         return results
 
     async def _open(self) -> Publisher:
-        if self._publisher is not None and self._connection is not None and not self._connection.is_closed:
+        if self._publisher is not None and self._link is not None and not self._link.connection.is_closed:
             return self._publisher
         now = self._clock.monotonic()
         if len(self._opened) == MOST_OPENINGS and now - self._opened[0] < WITHIN_S:
             raise BrokerUnavailable(f"{MOST_OPENINGS} connections ended over them within {WITHIN_S:g} s")
         self._opened.append(now)
         with broker_call("opening a connection"):
-            connection = self._connection = await self._connect()
-            channel = await connection.channel(timeout=self._timeout_s, on_return_raises=True)
+            link = self._link = await self._connect()
+            channel = await link.connection.channel(timeout=self._timeout_s, on_return_raises=True)
         if not isinstance(channel, aiormq.Channel):
             raise OurBug(f"aiormq opened a {type(channel).__name__}")
-        self._publisher = Publisher(connection, channel, self._clock, self._timeout_s)
+        self._publisher = Publisher(link, channel, self._clock, self._timeout_s)
         self._silent = False
         return self._publisher

@@ -13,8 +13,8 @@ from aiormq.abc import AbstractChannel, AbstractConnection
 from yarl import URL
 
 from reach_worker.bus.calls import broker_call
+from reach_worker.bus.link import connect
 from reach_worker.bus.rabbit import BusSettings
-from reach_worker.bus.session import connect
 from reach_worker.bus.topology import Exchange, Queue, Topology, mismatch
 from reach_worker.core.diagnosis import Found, Seen
 from reach_worker.errors import BrokerUnavailable
@@ -97,7 +97,9 @@ async def _connect(settings: BusSettings) -> AbstractConnection:
     last: BrokerUnavailable | None = None
     for url in settings.urls:
         try:
-            return await connect(URL(url).update_query(name=settings.name), settings.connect_timeout_s)
+            link = await connect(URL(url).update_query(name=settings.name), settings.connect_timeout_s)
         except BrokerUnavailable as error:
             last = error
+        else:
+            return link.connection
     raise last or BrokerUnavailable("no broker address is configured")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiormq import Channel
-from aiormq import exceptions as amqp
-from aiormq.abc import AbstractConnection
+from pamqp.commands import Basic
 
-from reach_worker.bus.codec import HEADER_LIMIT, header_size, properties_of
+from reach_worker.bus.confirms import Batch, Confirms
+from reach_worker.bus.frames import publish_frames
+from reach_worker.bus.link import Link
 from reach_worker.core.message import Message
 from reach_worker.ports import Clock, Sent
 
@@ -19,17 +20,33 @@ log = logging.getLogger(__name__)
 SLICES: Final = 10
 """The time-out is counted in so many parts, and only those at whose end the broker did not block us."""
 
+PIECE: Final = 256 * 1024
+"""So many bytes at least are written before the socket has to take them."""
+
+FRAME_MAX: Final = 128 * 1024
+"""Where the broker sets no limit."""
+
 
 class Publisher:
     """One channel in confirm mode, on a connection of its own: a memory alarm blocks publishing connections whole."""
 
-    def __init__(
-        self, connection: AbstractConnection, channel: Channel, clock: Clock, timeout_s: float
-    ) -> None:
-        self._connection = connection
+    def __init__(self, link: Link, channel: Channel, clock: Clock, timeout_s: float) -> None:
+        self._bypass = link.bypass
         self._channel = channel
+        self._frame_max = link.connection.connection_tune.frame_max or FRAME_MAX
         self._clock = clock
         self._timeout_s = timeout_s
+        self._confirms = Confirms()
+        self._bypass.watch(
+            channel.number,
+            {
+                Basic.Ack.index.to_bytes(4): self._confirms.acked,
+                Basic.Nack.index.to_bytes(4): self._confirms.nacked,
+            },
+            {Basic.Return.index.to_bytes(4): self._confirms.returned},
+        )
+        for closing in (channel.closing, link.connection.closing):
+            closing.add_done_callback(self._end)
 
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         """Send all at once, then wait for the confirms, at most the time-out after the last one.
@@ -37,64 +54,73 @@ class Publisher:
         While the broker blocks publishers (memory or disk alarm) no time passes, and nothing more is sent:
         what met the block lies in the broker's socket, and is confirmed after it.
         """
-        if not await self._unblocked():
-            return [Sent.REFUSED] * len(messages)
-        sending = [asyncio.ensure_future(self._send(message)) for message in messages]  # noqa: TID251 - gathered below
-        try:
-            await self._answers(set(sending))
-        finally:
-            for late in sending:
-                late.cancel()
-            results = await asyncio.gather(*sending, return_exceptions=True)
-        return [_sent(result) for result in results]
+        batch = Batch(len(messages))
+        if await self._unblocked():
+            await self._send(batch, messages)
+            await self._answers(batch)
+        return batch.results
 
-    async def _answers(self, awaited: set[asyncio.Future[None]]) -> None:
+    async def _send(self, batch: Batch, messages: Sequence[Message]) -> None:
+        """Write what can be sent, in pieces that the socket takes one after the other."""
+        size, frames, meant = 0, [], []
+        for at, message in enumerate(messages):
+            message_id = message.message_id or self._clock.new_id()
+            try:
+                frames += publish_frames(message, message_id, self._channel.number, self._frame_max)
+            except (ValueError, TypeError, struct.error) as error:
+                log.error("a message of ours cannot be sent: %r", error)  # noqa: TRY400 - says all there is
+                continue
+            meant.append((at, message_id))
+            size += len(message.body)
+            if size >= PIECE:
+                if not self._write(batch, frames, meant) or not await self._drained():
+                    return
+                size, frames, meant = 0, [], []
+        self._write(batch, frames, meant)
+
+    def _write(self, batch: Batch, frames: Sequence[bytes], meant: Sequence[tuple[int, str]]) -> bool:
+        """Write, and note who waits for which answer. Nothing may come between the two."""
+        if self._confirms.ended or self._channel.is_closed:
+            return False
+        try:
+            self._bypass.write(b"".join(frames))
+        except ConnectionError:
+            return False
+        for at, message_id in meant:
+            self._confirms.sent(batch, at, message_id)
+        return True
+
+    async def _drained(self) -> bool:
+        """The socket has taken what was written; ``False`` if it did not for too long."""
+        draining = asyncio.ensure_future(self._bypass.drain())  # noqa: TID251 - ends with this function
+        left = SLICES
+        while not draining.done() and left:
+            await asyncio.wait({draining}, timeout=self._timeout_s / SLICES)
+            left = SLICES if await self._was_blocked() else left - 1
+        if not draining.done():
+            draining.cancel()
+            return False
+        return draining.exception() is None
+
+    async def _answers(self, batch: Batch) -> None:
         """Wait until all have been answered, or none for too long."""
         left = SLICES
-        while awaited and left:
-            done, awaited = await asyncio.wait(awaited, timeout=self._timeout_s / SLICES)
-            left = SLICES if done or await self._was_blocked() else left - 1
+        while batch.awaited and left:
+            awaited = batch.awaited
+            await batch.wait(self._timeout_s / SLICES)
+            left = SLICES if batch.awaited < awaited or await self._was_blocked() else left - 1
 
     async def _was_blocked(self) -> bool:
         """The broker blocked publishers until now."""
-        ready = asyncio.ensure_future(self._connection.ready())  # noqa: TID251 - ends with this function
-        await asyncio.wait({ready}, timeout=0)
-        blocked = not ready.done()
-        ready.cancel()
-        return blocked and await self._unblocked()
+        return not self._bypass.unblocked.is_set() and await self._unblocked()
 
     async def _unblocked(self) -> bool:
         """Wait until the broker lets us publish; ``False`` if the connection ended first."""
-        ready = asyncio.ensure_future(self._connection.ready())  # noqa: TID251 - ends with this function
-        try:
-            await asyncio.wait({ready, self._connection.closing}, return_when=asyncio.FIRST_COMPLETED)
-            return ready.done() and not self._connection.is_closed
-        finally:
-            ready.cancel()
+        await self._bypass.unblocked.wait()
+        return not self._confirms.ended
 
-    async def _send(self, message: Message) -> None:
-        if header_size(message.headers) > HEADER_LIMIT:
-            raise ValueError(f"headers of more than {HEADER_LIMIT} bytes would end the connection")
-        await self._channel.basic_publish(
-            message.body,
-            exchange=message.exchange,
-            routing_key=message.routing_key,
-            properties=properties_of(message, message.message_id or self._clock.new_id()),
-            mandatory=message.mandatory,
-            wait=False,
-        )
-
-
-def _sent(result: object) -> Sent:
-    match result:
-        case None:
-            return Sent.CONFIRMED
-        case amqp.PublishError():
-            return Sent.UNROUTABLE
-        case amqp.DeliveryError():
-            return Sent.REFUSED
-        case ValueError() | TypeError() | struct.error():
-            log.error("a message of ours cannot be sent: %r", result)
-            return Sent.REFUSED
-        case _:
-            return Sent.UNCERTAIN
+    def _end(self, closing: asyncio.Future[object]) -> None:
+        if not closing.cancelled():
+            closing.exception()
+        self._confirms.end()
+        self._bypass.unblocked.set()

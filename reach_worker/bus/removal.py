@@ -4,8 +4,8 @@ from aiormq.abc import AbstractConnection
 from aiormq.exceptions import AMQPError
 from yarl import URL
 
+from reach_worker.bus.link import connect
 from reach_worker.bus.rabbit import BusSettings
-from reach_worker.bus.session import connect
 from reach_worker.bus.topology import Topology
 from reach_worker.errors import BrokerUnavailable
 
@@ -33,7 +33,9 @@ async def _connect(settings: BusSettings) -> AbstractConnection:
     last: BrokerUnavailable | None = None
     for url in settings.urls:
         try:
-            return await connect(URL(url).update_query(name=settings.name), settings.connect_timeout_s)
+            link = await connect(URL(url).update_query(name=settings.name), settings.connect_timeout_s)
         except BrokerUnavailable as error:
             last = error
+        else:
+            return link.connection
     raise last or BrokerUnavailable("no broker address is configured")

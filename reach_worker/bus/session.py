@@ -16,13 +16,13 @@ from reach_worker.bus import topology
 from reach_worker.bus.calls import broker_call
 from reach_worker.bus.consumer import Consumer, Receipt, Subscription, Taken, take_many
 from reach_worker.bus.direct_replies import DirectReplies
+from reach_worker.bus.link import Link, connect
 from reach_worker.bus.publisher import Publisher
 from reach_worker.bus.topology import Topology
-from reach_worker.bus.transport import transport_for
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.reply_address import is_direct
-from reach_worker.errors import BrokerUnavailable, OurBug, WrongCredentials
+from reach_worker.errors import BrokerUnavailable, OurBug
 from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Session:
         self._clock = clock
         self._timeout_s = timeout_s
         self._deliver = deliver
-        self._connections: list[AbstractConnection] = []
+        self._links: list[Link] = []
         self._consumers: dict[str, Consumer] = {}
         self._getting: Taken | None = None
         self._acked_of_got: set[str] = set()
@@ -60,32 +60,33 @@ class Session:
         """
         address = URL(url).update_query(heartbeat=str(heartbeat_s), name=name)
         for _ in range(2):
-            connection = await connect(address, connect_timeout_s)
-            self._connections.append(connection)
-            connection.closing.add_done_callback(self._note_end)
-        self.server_version = _version(self._connections[0])
-        publishing = await self._publishing.channel(timeout=self._timeout_s, on_return_raises=True)
+            link = await connect(address, connect_timeout_s)
+            self._links.append(link)
+            link.connection.closing.add_done_callback(self._note_end)
+        self.server_version = _version(self._connection)
+        link = self._links[1]
+        publishing = await link.connection.channel(timeout=self._timeout_s, on_return_raises=True)
         publishing.closing.add_done_callback(self._note_end)
         if not isinstance(publishing, aiormq.Channel):
             raise OurBug(f"aiormq opened a {type(publishing).__name__}")
-        self._publisher = Publisher(self._publishing, publishing, self._clock, self._timeout_s)
+        self._publisher = Publisher(link, publishing, self._clock, self._timeout_s)
         self._direct = DirectReplies(
             lambda: connect(address, connect_timeout_s), self._clock, self._timeout_s
         )
-        self._getting = Taken(await self._channel())
+        self._getting = await self._taken()
         return self
 
     async def declare(self, wanted: Topology) -> None:
         """Declare a topology. Raises :class:`TopologyMismatch`."""
-        await topology.declare(self._connections[0], wanted, self._timeout_s)
+        await topology.declare(self._connection, wanted, self._timeout_s)
 
     async def follow(self, subscriptions: Iterable[Subscription]) -> None:
         """Consume what these subscriptions want now, and nothing else of them."""
         for subscription in subscriptions:
             if subscription.name not in self._consumers:
-                channel = await self._channel()
-                queue = subscription.queue or await self._mailbox(channel, subscription)
-                consumer = Consumer(subscription, queue, channel, self._deliver, self._timeout_s)
+                taken = await self._taken()
+                queue = subscription.queue or await self._mailbox(taken.channel, subscription)
+                consumer = Consumer(subscription, queue, taken, self._deliver, self._timeout_s)
                 self._consumers[subscription.name] = consumer
             await self._consumers[subscription.name].follow()
 
@@ -154,7 +155,7 @@ class Session:
             if message.delivery_tag is None:
                 return found, 0
             left = getattr(message.delivery, "message_count", 0) or 0
-            found.append(taken.add(message, queue))
+            found.append(taken.got(message, queue))
         return found, left
 
     async def get_many(self, queue: str, count: int) -> list[Delivery]:
@@ -171,7 +172,7 @@ class Session:
 
     async def depth(self, queue: str) -> tuple[int, int] | None:
         """Messages ready and consumers of a queue, ``None`` if there is no such queue."""
-        channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
+        channel = await self._connection.channel(publisher_confirms=False, timeout=self._timeout_s)
         try:
             found = await channel.queue_declare(queue, passive=True, timeout=self._timeout_s)
         except amqp.ChannelNotFoundEntity:
@@ -240,7 +241,7 @@ class Session:
         await self._within_limit(self._flush)
         if self._direct is not None:
             await self._within_limit(self._direct.close)
-        await self._within_limit(lambda: _all(connection.close() for connection in self._connections))
+        await self._within_limit(lambda: _all(link.connection.close() for link in self._links))
 
     async def _flush(self) -> None:
         """Leave no acknowledgement behind.
@@ -263,14 +264,16 @@ class Session:
             log.debug("the broker did not answer while a session was closed")
 
     @property
-    def _publishing(self) -> AbstractConnection:
-        return self._connections[1]
+    def _connection(self) -> AbstractConnection:
+        """The one that consumes."""
+        return self._links[0].connection
 
-    async def _channel(self) -> AbstractChannel:
-        channel = await self._connections[0].channel(publisher_confirms=False, timeout=self._timeout_s)
+    async def _taken(self) -> Taken:
+        """A channel to take deliveries by."""
+        channel = await self._connection.channel(publisher_confirms=False, timeout=self._timeout_s)
         channel.closing.add_done_callback(lambda closing: self._note_channel(channel, closing))
         channel.on_consumer_cancel_callbacks.add(lambda _frame: self.end(self._cancelled(channel)))
-        return channel
+        return Taken(channel, self._links[0].bypass)
 
     def _cancelled(self, channel: AbstractChannel) -> str:
         """The broker ended a consumer: its queue was deleted, or lost its leader."""
@@ -312,40 +315,6 @@ def _to_direct(message: Message) -> bool:
 async def _all(calls: Iterable[Awaitable[object]]) -> None:
     """Side by side; what fails has ended by itself."""
     await asyncio.gather(*calls, return_exceptions=True)
-
-
-async def connect(address: URL, timeout_s: float) -> AbstractConnection:
-    """Open one connection. Raises :class:`WrongCredentials` or :class:`BrokerUnavailable`, in words."""
-    shown = f"{address.host}:{address.port or 5672}"
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await aiormq.connect(address, transport_factory=transport_for(address))
-    except amqp.ProbableAuthenticationError as error:
-        raise WrongCredentials(
-            f"the broker at {shown} refuses user {address.user or 'guest'!r}: "
-            "check the name and password in the URL"
-        ) from error
-    except amqp.InvalidFrameError as error:
-        if "OpenOk" not in str(error):
-            raise BrokerUnavailable(f"no broker at {shown}: {_first_words(error)}") from error
-        # All that aiormq tells of a broker that closes in place of opening the virtual host.
-        raise WrongCredentials(
-            f"the broker at {shown} refuses virtual host {_vhost(address)!r}: there is none of that name, "
-            f"user {address.user or 'guest'!r} may not use it, or it takes no more connections"
-        ) from error
-    except TimeoutError as error:
-        raise BrokerUnavailable(f"the broker at {shown} does not answer within {timeout_s:g} s") from error
-    except (amqp.AMQPError, OSError, RuntimeError) as error:
-        raise BrokerUnavailable(f"no broker at {shown}: {_first_words(error)}") from error
-
-
-def _vhost(address: URL) -> str:
-    return address.path.removeprefix("/") or "/"
-
-
-def _first_words(error: BaseException) -> str:
-    words = " ".join(str(arg) for arg in error.args) or type(error).__name__
-    return words[:200]
 
 
 def _version(connection: AbstractConnection) -> str:

@@ -1,37 +1,31 @@
 """A connection to the broker that survives what other people put into their messages.
 
 aiormq decodes every frame with pamqp, in the task that reads the connection. RabbitMQ hands on properties
-that pamqp cannot decode (a message id that is not UTF-8, a timestamp beyond the year 9999, tables nested a
-thousand deep), and the connection dies of them; the broker delivers the message again, and the next one dies
-too. So frames are looked at before aiormq sees them:
+that pamqp cannot decode, and the connection dies of them; the broker delivers the message again, and the next one
+dies too. So frames are looked at before aiormq sees them:
 
+- What the bypass takes is not for aiormq at all: deliveries, and the broker's answers to what was published.
 - A content header that would not decode, or would take long to, becomes one that says so: the same class and
   body size, and nothing but the header ``x-reach-undecodable`` with the reason. Its own properties are gone.
 - A routing key, exchange or close reason that is not UTF-8 gets ``?`` for each bad byte. RabbitMQ makes such
   texts itself: it cuts a close reason at 252 bytes, in the middle of a character if need be.
 - Everything else passes byte for byte.
-
-No header is decoded for that, only walked over: the walk knows every type and length, and where pamqp fails.
-Where lengths do not add up pamqp may guess on; the walk does not, and RabbitMQ takes no such message anyway.
 """
 
 import asyncio
 import struct
-from functools import lru_cache
 from typing import Any, Final, cast
 
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from pamqp import commands, constants, encode
+from pamqp.heartbeat import Heartbeat
 from yarl import URL
+
+from reach_worker.bus.bypass import Bypass
+from reach_worker.bus.properties import FIXED, FLAGS, Fault, read_properties
 
 UNDECODABLE: Final = "x-reach-undecodable"
 """Stands in for properties that could not be decoded. Its value is the reason: short, ASCII, for people."""
-
-MAX_DEPTH: Final = 32
-"""Tables and arrays in each other. pamqp recurses and gives up at about 480, later encoders sooner."""
-
-MAX_VALUES: Final = 1024
-"""Header values, nested ones too. pamqp copies the rest of the frame for each: 120,000 take it a second."""
 
 _READ_SIZE: Final = 256 * 1024
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size; then come the payload and one byte that ends it
@@ -40,29 +34,43 @@ _FRAME_TYPES: Final = frozenset(
 )
 
 
-def transport_for(url: URL | str) -> TransportFactory:
+_SIGN_OF_LIFE: Final = Heartbeat().marshal()
+_SIGN_EVERY_S: Final = 1.0
+
+
+def transport_for(url: URL | str, bypass: Bypass | None = None) -> TransportFactory:
     """What ``aiormq.connect(url, transport_factory=...)`` takes, for TCP or TLS as the URL says."""
-    return MendingTransport(TLSTransportFactory() if URL(url).scheme == "amqps" else TCPTransportFactory())
+    factory = TLSTransportFactory() if URL(url).scheme == "amqps" else TCPTransportFactory()
+    return MendingTransport(factory, bypass or Bypass())
 
 
 class MendingTransport(TransportFactory):
-    """Connects as the given factory does, and mends what is read."""
+    """Connects as the given factory does, mends what is read, and lets the bypass read and write beside aiormq."""
 
-    def __init__(self, factory: TransportFactory) -> None:
+    def __init__(self, factory: TransportFactory, bypass: Bypass) -> None:
         self._factory = factory
+        self._bypass = bypass
 
     async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await self._factory.create(url, **kwargs)
+        self._bypass.writes_to(writer)
         # aiormq's signature wants the class; of its methods it calls those that MendingReader has.
-        return cast("asyncio.StreamReader", MendingReader(reader)), writer
+        return cast("asyncio.StreamReader", MendingReader(reader, self._bypass)), writer
 
 
 class MendingReader:
-    """Reads like the reader below it: the same waits, ends and errors, half a frame at the end included."""
+    """Reads like the reader below it: the same waits, ends and errors, half a frame at the end included.
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    aiormq gives up a connection on which it hears nothing, and does not hear what the bypass takes. So it gets a
+    heartbeat in its place, once a second.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, bypass: Bypass | None = None) -> None:
         self._reader = reader
-        self._mender = FrameMender()
+        self._bypass = bypass or Bypass()
+        self._mender = FrameMender(self._bypass)
+        self._clock = asyncio.get_running_loop().time
+        self._signed_at = 0.0
         self._ready = b""
         self._at = 0
 
@@ -87,18 +95,23 @@ class MendingReader:
 
     async def _fill(self) -> bool:
         data = await self._reader.read(_READ_SIZE)
+        taken = self._bypass.taken
         more = self._mender.feed(data) if data else self._mender.rest()
+        if self._bypass.taken != taken and (now := self._clock()) - self._signed_at >= _SIGN_EVERY_S:
+            self._signed_at = now
+            more += _SIGN_OF_LIFE
         self._ready, self._at = self._ready[self._at :] + more, 0
         return bool(data)
 
 
 class FrameMender:
-    """Takes the broker's bytes in any pieces; gives whole frames, mended.
+    """Takes the broker's bytes in any pieces; gives whole frames, mended, without those that the bypass takes.
 
     From the first frame on that is not AMQP it passes all on as it comes: aiormq ends the connection there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bypass: Bypass | None = None) -> None:
+        self._bypass = bypass or Bypass()
         self._held = bytearray()
         self._wanted = 0
         self._foreign = False
@@ -124,18 +137,28 @@ class FrameMender:
         done: list[bytes] = []
         copied = at = 0
         while not self._foreign and (end := self._end_of_frame(data, at)) <= len(data):
-            kind = data[at]
-            if kind in _MENDERS and data[end - 1] == constants.FRAME_END:
-                payload = data[at + constants.FRAME_HEADER_SIZE : end - 1]
-                if (mended := _MENDERS[kind](payload)) is not payload:
-                    done += (data[copied : at + 3], len(mended).to_bytes(4), mended, constants.FRAME_END_CHAR)
-                    copied = end
+            if (mended := self._in_place_of(data, at, end)) is not None:
+                done += (data[copied:at], mended)
+                copied = end
             at = end
         if self._foreign:
             at = len(data)
         self._held += data[at:]
         done.append(data[copied:at])
         return b"".join(done)
+
+    def _in_place_of(self, data: bytes, at: int, end: int) -> bytes | None:
+        """What is passed on instead of a frame; ``None`` if it passes as it is."""
+        kind, channel, _ = _FRAME.unpack_from(data, at)
+        watched = channel in self._bypass.channels
+        if data[end - 1] != constants.FRAME_END or not (watched or kind in _MENDERS):
+            return None
+        payload = data[at + constants.FRAME_HEADER_SIZE : end - 1]
+        if watched and self._bypass.takes(channel, kind, payload):
+            return b""
+        if kind not in _MENDERS or (mended := _MENDERS[kind](payload)) is payload:
+            return None
+        return data[at : at + 3] + len(mended).to_bytes(4) + mended + constants.FRAME_END_CHAR
 
     def _end_of_frame(self, data: bytes, at: int) -> int:
         """Where the frame ends that begins there; beyond the data if it is not whole yet."""
@@ -183,120 +206,25 @@ def _utf8(text: bytes) -> bytes:
     return text.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
 
 
-# ---- Content headers: class (2 bytes), weight (2), body size (8), flags (2), and the properties flagged.
-
-_FIXED: Final = 12
-_FLAGS: Final = struct.Struct(">H")
-_MORE_FLAGS: Final = 1  # RabbitMQ ignores it; to pamqp it says that the next two bytes are flags as well
-_SIZE: Final = struct.Struct(">I")
-_SIZES: Final = {
-    ord(kind): size
-    for kinds, size in (("V\0", 0), ("tbB", 1), ("su", 2), ("Iif", 4), ("D", 5), ("lLd", 8))
-    for kind in kinds
-}
-_SIZED: Final = frozenset(b"Sx")
-_NESTED: Final = {ord("F"): True, ord("A"): False}  # whether its values have names
-_TIMESTAMP: Final = struct.Struct(">Q")
-_YEAR_10000: Final = 253_402_300_800  # in seconds; what takes more than 32 bits is milliseconds to pamqp
-
-
-class _Fault(Exception):  # noqa: N818 - no error: it brings the reason from deep in the walk
-    """Why a content header is not passed on."""
+# ---- Content headers
 
 
 def mend_header(payload: bytes) -> bytes:
     """A content header that decodes; the same object if it did. One without a body size is beyond mending."""
     fault = fault_of(payload)
-    if fault is None or len(payload) < _FIXED:
+    if fault is None or len(payload) < FIXED:
         return payload
-    flags = _FLAGS.pack(commands.Basic.Properties.flags["headers"])
-    return payload[:_FIXED] + flags + encode.field_table({UNDECODABLE: fault})
+    flags = FLAGS.pack(commands.Basic.Properties.flags["headers"])
+    return payload[:FIXED] + flags + encode.field_table({UNDECODABLE: fault})
 
 
 def fault_of(payload: bytes) -> str | None:
     """Why a content header is not passed on; ``None`` if it is."""
     try:
-        end = _walk_properties(payload)
-    except _Fault as fault:
+        read_properties(payload)
+    except Fault as fault:
         return str(fault)
-    except (IndexError, struct.error):
-        return "the properties are cut short"
-    return None if end == len(payload) else "the properties do not end where the frame does"
-
-
-def _walk_properties(payload: bytes) -> int:
-    (flags,) = _FLAGS.unpack_from(payload, _FIXED)
-    if flags & _MORE_FLAGS:
-        raise _Fault("the properties announce more flags")
-    at = _FIXED + _FLAGS.size
-    for name, kind in _flagged(flags):
-        if kind == "shortstr":
-            start, at = at + 1, at + 1 + payload[at]
-            _check_text(payload[start:at], name)
-        elif kind == "table":
-            at = _walk_table(payload, at)
-        elif kind == "timestamp":
-            at = _check_timestamp(payload, at)
-        else:
-            at += 1
-    return at
-
-
-@lru_cache(maxsize=256)
-def _flagged(flags: int) -> tuple[tuple[str, str], ...]:
-    known = commands.Basic.Properties
-    return tuple((name, known.amqp_type(name)) for name in known.__slots__ if flags & known.flags[name])
-
-
-def _walk_table(payload: bytes, at: int) -> int:
-    """Walk over a table; returns where it ends. All in one loop: a call per value would double the cost."""
-    named, (size,) = True, _SIZE.unpack_from(payload, at)
-    at += _SIZE.size
-    end = at + size
-    outer: list[tuple[bool, int]] = []
-    for _ in range(MAX_VALUES + 1):
-        while at >= end:
-            if at > end:
-                raise _Fault("a header value does not end where its table does")
-            if not outer:
-                return at
-            named, end = outer.pop()
-        if named:
-            start, at = at + 1, at + 1 + payload[at]
-            if not (name := payload[start:at]).isascii():
-                _check_text(name, "a header's name")
-        kind = payload[at]
-        at += 1
-        if (size := _SIZES.get(kind, -1)) >= 0:
-            at += size
-        elif kind in _SIZED:
-            at += _SIZE.size + _SIZE.unpack_from(payload, at)[0]
-        elif kind == ord("T"):
-            at = _check_timestamp(payload, at)
-        else:
-            outer.append((named, end))
-            named, end = _open_table(payload, at, kind, depth=len(outer))
-            at += _SIZE.size
-    raise _Fault(f"there are more than {MAX_VALUES} header values")
-
-
-def _open_table(payload: bytes, at: int, kind: int, *, depth: int) -> tuple[bool, int]:
-    if kind not in _NESTED:
-        raise _Fault(f"a header value is of the unknown type {kind:#04x}")
-    if depth > MAX_DEPTH:
-        raise _Fault(f"the headers are nested more than {MAX_DEPTH} deep")
-    return _NESTED[kind], at + _SIZE.size + _SIZE.unpack_from(payload, at)[0]
-
-
-def _check_text(text: bytes, name: str) -> None:
-    if not text.isascii() and _utf8(text) != text:
-        raise _Fault(f"{name} is not UTF-8")
-
-
-def _check_timestamp(payload: bytes, at: int) -> int:
-    if _TIMESTAMP.unpack_from(payload, at)[0] >= _YEAR_10000 * 1000:
-        raise _Fault("a timestamp is beyond the year 9999")
-    return at + _TIMESTAMP.size
+    return None
 
 
 _MENDERS: Final = {constants.FRAME_METHOD: mend_method, constants.FRAME_HEADER: mend_header}

@@ -3,7 +3,6 @@ import os
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final, cast
 
@@ -23,8 +22,10 @@ from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
 from reach_worker.bus import transport
+from reach_worker.bus.properties import MAX_DEPTH, MAX_VALUES
 from reach_worker.bus.transport import UNDECODABLE, FrameMender, MendingReader, transport_for
 from tests.bus import hostile_publisher as odd
+from tests.bus.any_header import headers, texts
 from tests.bus.hostile_publisher import OddMessage, RawPublisher
 
 LIMIT_S: Final = 30.0
@@ -57,35 +58,6 @@ def decodes(data: bytes) -> bool:
 
 
 # ---- What is good stays as it is
-
-instants = st.datetimes(datetime(1970, 1, 1), datetime(2106, 2, 7), timezones=st.just(UTC))  # noqa: DTZ001 - bounds
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-scalars = st.one_of(
-    st.booleans(),
-    st.integers(-(2**63), 2**63 - 1),
-    st.floats(width=32),
-    texts,
-    instants,
-    st.binary(max_size=20).map(bytearray),
-    st.none(),
-    st.decimals(-(2**31), 2**31 - 1, places=0),
-)
-names = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-values: st.SearchStrategy[Any] = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
-    max_leaves=12,
-)
-octets = st.integers(0, 255)
-properties = st.builds(
-    Basic.Properties,
-    headers=st.none() | st.dictionaries(names, values, max_size=8),
-    delivery_mode=st.sampled_from((None, 1, 2)),
-    priority=st.none() | octets,
-    timestamp=st.none() | instants,
-    **{name: st.none() | texts for name in odd.TEXT_PROPERTIES if name != "cluster_id"},
-)
-headers = st.builds(ContentHeader, body_size=st.integers(0, 2**64 - 1), properties=properties)
 
 
 @given(headers)
@@ -193,8 +165,8 @@ def test_what_decodes_is_kept_unless_it_is_misread_or_too_much(message: OddMessa
         )
         assert reason in (
             *misread,
-            f"the headers are nested more than {transport.MAX_DEPTH} deep",
-            f"there are more than {transport.MAX_VALUES} header values",
+            f"the headers are nested more than {MAX_DEPTH} deep",
+            f"there are more than {MAX_VALUES} header values",
         )
 
 
@@ -228,7 +200,7 @@ def test_depth_and_number_of_values_have_a_limit() -> None:
             FIXED + odd.properties(headers=odd.headers(*((b"k", value) for value in values)))
         )
 
-    depth, count = transport.MAX_DEPTH, transport.MAX_VALUES
+    depth, count = MAX_DEPTH, MAX_VALUES
     assert fault(odd.nested(depth)) is None
     assert fault(odd.nested(depth, as_array=True)) is None
     assert fault(odd.nested(depth + 1)) is not None
