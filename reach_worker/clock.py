@@ -1,9 +1,9 @@
 """The one place that reads the clock, rolls dice and makes ids. Everything else is handed values or a ``Clock``."""
 
 import asyncio
+import os
 import random
 import time
-import uuid
 from dataclasses import dataclass, field
 
 
@@ -27,7 +27,7 @@ class SystemClock:
 
     def new_id(self) -> str:
         """A new unique id."""
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
