@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
 from reach_worker.core.adaptive_rate import AdaptiveRate
 from reach_worker.core.breaker import Admits, Breaker, BreakerPolicy
@@ -19,6 +20,8 @@ from reach_worker.core.token_bucket import TokenBucket
 
 MOST_GUESSES: Final = 1_000
 NEW_LOAD: Final = 0.7
+PHASES: Final = 32
+"""The records of a thousand agents are not all read anew in the same decision."""
 MOST_SESSIONS: Final = 10_000
 
 
@@ -64,8 +67,8 @@ class Offer:
     """One capability of one agent.
 
     ``schema`` is the input schema as canonical JSON: equal ones check a payload once. ``asks``: names of the fields that
-    it describes, folded. ``key``: agent and capability. ``may`` and ``scores`` remember what was worked out of it, by the
-    task's wishes and by the policy: see gates and scoring.
+    it describes, folded. ``key``: agent and capability. ``phase``: in which part of each second its record is read anew,
+    of :data:`PHASES`. ``scores`` remembers what was worked out of it, by policy: see scoring.
     """
 
     agent: Agent
@@ -73,11 +76,12 @@ class Offer:
     schema: str
     asks: frozenset[str] = frozenset()
     key: tuple[str, str] = field(init=False)
-    may: dict[tuple[object, ...], bool] = field(default_factory=dict, init=False, compare=False, repr=False)
+    phase: int = field(init=False, compare=False, repr=False)
     scores: dict[int, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.agent.agent_id, self.capability.id))
+        object.__setattr__(self, "phase", crc32(repr(self.key).encode("utf-8", "surrogatepass")) % PHASES)
 
 
 Medians = tuple[float | None, float | None]
@@ -91,7 +95,8 @@ class Fleet:
     ``routers`` is the number of live routers, this one included; ``rank`` how many of them come before it, by their ids.
     ``sessions``: the agent that a session's last task went to. ``utc_ahead``: UTC seconds minus monotonic seconds, as the
     router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded. ``medians``: by
-    capability, over its agents, with the second that they are of. ``shared``: agents that give no head start now, see
+    capability and second, over its agents. ``may``: by capability and a task's wishes,
+    for which of these offers they are open, see gates. ``shared``: agents that give no head start now, see
     :meth:`share_slots`.
     """
 
@@ -105,7 +110,8 @@ class Fleet:
     guesses: dict[str, str | None] = field(default_factory=dict)
     sessions: OrderedDict[str, str] = field(default_factory=OrderedDict)
     personal: frozenset[str] = frozenset()
-    medians: dict[str, tuple[float, Medians]] = field(default_factory=dict)
+    medians: dict[str, dict[float, Medians]] = field(default_factory=dict)
+    may: dict[tuple[object, ...], tuple[tuple[Offer, ...], list[bool]]] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     routers: int = 1
     rank: int = 0
@@ -176,7 +182,7 @@ class Fleet:
         if agent.agent_id in self.shared:
             return min(self.slot_policy.per_agent, slots)
         track = self.record.of(agent.agent_id, capability) if capability else None
-        typical = track.service.quantile(0.5) if track else None
+        typical = track.service.p50 if track else None
         return min(self.slot_policy.per_agent, slots + head_start(slots, typical, self.slot_policy))
 
     def share_slots(self, waiting: Iterable[str]) -> None:

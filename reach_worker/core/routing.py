@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import groupby, islice, takewhile
 from typing import Any, Final, overload
 
 import orjson
@@ -19,15 +18,13 @@ from reach_worker.core.gates import (
     all_verdicts,
     excluded,
     fallback,
+    in_doubt,
     judge,
-    surely_open,
 )
 from reach_worker.core.open_share import all_open
 from reach_worker.core.policy import RoutingPolicy, TieBreak
-from reach_worker.core.scoring import Scene, Scored, load_of, score
+from reach_worker.core.scoring import TIE, Scene, Scored, load_of, place_of, scores
 
-TIE: Final = 9
-"""Scores that agree to so many decimals are equal."""
 MOST_NAMED: Final = 5
 """Agents that are named for one reason, and reasons that are told of one decision; the others are only counted."""
 
@@ -240,13 +237,8 @@ def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     loads = [load_of(offer, fleet) for offer in offers]
     closed = _hold_fallbacks(ask, offers, _judged(ask, offers, loads, fleet, now), policy)
     closed = _step_back(ask, offers, closed)
-    scene = Scene(ask, fleet, offers, now, policy)
-    scored = {
-        offer.agent.agent_id: score(offer, scene, load)
-        for offer, verdicts, load in zip(offers, closed, loads, strict=True)
-        if not verdicts
-    }
-    best_first = ranked({name: one.score for name, one in scored.items()}, ask.task_id, policy.ties)
+    scored = scores(Scene(ask, fleet, offers, now, policy), loads, closed)
+    best_first = in_order({name: one.place for name, one in scored.items()}, ask.task_id, policy.ties)
     shares = probabilities([scored[name].optimistic for name in best_first], policy.exploration)
     chance = dict(zip(best_first, shares, strict=True))
     candidates = Lineup(offers, closed, scored, chance)
@@ -254,7 +246,7 @@ def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     choice: Choice
     if best_first:
         place, explored = pick(shares, policy.exploration, draw)
-        choice = _chosen(best_first[place], scored, shares[place], explored=explored)
+        choice = _chosen(best_first, place, scored, shares[place], explored=explored)
     else:
         choice = _why_not(candidates) if candidates else Unmatched(_nobody_has(ask.capability, fleet))
         if isinstance(choice, Wait):
@@ -268,13 +260,12 @@ _Closed = tuple[Verdict, ...]
 
 
 def _judged(
-    ask: Ask, offers: Sequence[Offer], loads: Sequence[tuple[int, int]], fleet: Fleet, now: float
+    ask: Ask, offers: tuple[Offer, ...], loads: Sequence[tuple[int, int]], fleet: Fleet, now: float
 ) -> list[_Closed]:
     """The closed gates of each offer. Mostly all are open, and that is seen quickly."""
-    quick = not fleet.full()
     return [
-        () if quick and surely_open(ask, offer, fleet, now, load) else judge(ask, offer, fleet, now)
-        for offer, load in zip(offers, loads, strict=True)
+        judge(ask, offer, fleet, now, gates) if gates else ()
+        for offer, gates in zip(offers, in_doubt(ask, offers, loads, fleet, now), strict=True)
     ]
 
 
@@ -332,12 +323,17 @@ def ranked(scores: Mapping[str, float], task_id: str, ties: TieBreak) -> list[st
 
     Equals go by name, or by a hash of task and agent (rendezvous: each gets its share, and keeps it when others go).
     """
-    keys = sorted((-round(value, TIE), agent_id) for agent_id, value in scores.items())
+    return in_order({agent_id: place_of(value) for agent_id, value in scores.items()}, task_id, ties)
+
+
+def in_order(places: Mapping[str, float], task_id: str, ties: TieBreak) -> list[str]:
+    """As :func:`ranked`, by what :func:`place_of` made of the scores."""
+    names = sorted(sorted(places), key=places.__getitem__)
     if ties == "name":
-        return [agent_id for _, agent_id in keys]
+        return names
     order: list[str] = []
-    for _, group in groupby(keys, key=itemgetter(0)):
-        equals = [agent_id for _, agent_id in group]
+    for _, group in groupby(names, key=places.__getitem__):
+        equals = list(group)
         if len(equals) > 1:
             equals.sort(key=lambda agent_id: _rendezvous(task_id, agent_id))
         order += equals
@@ -348,10 +344,21 @@ def _rendezvous(task_id: str, agent_id: str) -> bytes:
     return blake2b(f"{task_id}\x00{agent_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-def _chosen(agent_id: str, scored: Mapping[str, Scored], probability: float, *, explored: bool) -> Chosen:
+def _chosen(
+    best_first: Sequence[str],
+    place: int,
+    scored: Mapping[str, Scored],
+    probability: float,
+    *,
+    explored: bool,
+) -> Chosen:
+    agent_id = best_first[place]
     value = scored[agent_id].score
-    others = [other.score for name, other in scored.items() if name != agent_id]
-    margin = round(value - max(others), TIE) + 0.0 if others else None  # + 0.0 makes 0.0 of -0.0
+    others = [scored[name] for name in islice(best_first, 1 if place == 0 else 0, None) if name != agent_id]
+    margin = None
+    if others:
+        best = max(other.score for other in takewhile(lambda one: one.place == others[0].place, others))
+        margin = round(value - best, TIE) + 0.0  # + 0.0 makes 0.0 of -0.0
     return Chosen(agent_id, value, margin, probability, explored)
 
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final, NamedTuple, get_args
 
-from reach_worker.core.fleet import Fleet, Medians, Offer
+from reach_worker.core.fleet import PHASES, Fleet, Medians, Offer
 from reach_worker.core.gates import Ask
 from reach_worker.core.policy import DIMENSIONS, DimensionName, MultiplierName, RoutingPolicy
 from reach_worker.core.presence import PresenceState
-from reach_worker.core.success import Belief, ServiceTimes, Track
+from reach_worker.core.success import Belief, Track
+
+TIE: Final = 9
+"""Scores that agree to so many decimals are equal."""
 
 COST_BEST: Final = 1.0
 COST_WORST: Final = 5.0
@@ -51,14 +54,15 @@ class Factor(NamedTuple):
 
 
 SECOND_S: Final = 1.0
-"""Records are read as they were at the start of the second: within it, what did not change is not worked out again."""
+"""Records are read as they were at the start of a second: within it, what did not change is not worked out again. Each
+agent's begins at another time, so that this work is spread over all decisions."""
 
 
 @dataclass(slots=True)
 class Scene:
     """What is looked at for one decision; what all candidates share is worked out once.
 
-    ``utc``: UTC seconds, because records outlive a process and its monotonic clock; the start of a second.
+    ``utc``: UTC seconds, because records outlive a process and its monotonic clock; by phase, each the start of a second.
     """
 
     ask: Ask
@@ -66,33 +70,40 @@ class Scene:
     offers: tuple[Offer, ...]
     now: float
     policy: RoutingPolicy
-    utc: float = field(init=False)
+    utc: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
         utc = self.now + self.fleet.utc_ahead
-        self.utc = utc - utc % SECOND_S
+        self.utc = [utc - (utc - phase / PHASES) % SECOND_S for phase in range(PHASES)]
 
     def seen(self, offer: Offer, load: tuple[int, int]) -> "Seen":
         """One candidate of this scene, with what is under way at it and its slots."""
         record = self.fleet.record
-        return Seen(offer, self.track(offer), *load, record.belief(*offer.key, self.utc))
+        utc = self.utc[offer.phase]
+        return Seen(offer, self.track(offer), *load, record.belief(*offer.key, utc), utc)
 
     def track(self, offer: Offer) -> Track:
         """The agent's record on the capability, an empty one where there is none."""
         return self.fleet.record.tracks.get(offer.key, _EMPTY)
 
-    def pool_medians(self) -> Medians:
-        """Medians over the candidates of the two quantiles of their service times, as they were in this second."""
-        kept = self.fleet.medians.get(self.ask.capability)
-        if kept is None or kept[0] != self.utc:
-            times = [self.track(offer).service for offer in self.offers]
-            kept = (self.utc, (_median(times, 0.5), _median(times, 0.95)))
-            self.fleet.medians[self.ask.capability] = kept
-        return kept[1]
+    def pool_medians(self, utc: float) -> Medians:
+        """Medians over the candidates of the two quantiles of their service times, as they were in that second."""
+        kept = self.fleet.medians.setdefault(self.ask.capability, {})
+        second = utc // SECOND_S
+        if (found := kept.get(second)) is None:
+            for other in [other for other in kept if abs(other - second) > 1.0]:
+                del kept[other]
+            tracks = self.fleet.record.tracks
+            times = [tracks[offer.key].service for offer in self.offers if offer.key in tracks]
+            found = kept[second] = (
+                _median([one.p50 for one in times]),
+                _median([one.p95 for one in times]),
+            )
+        return found
 
 
-def _median(times: Sequence[ServiceTimes], quantile: float) -> float | None:
-    known = [seconds for one in times if (seconds := one.quantile(quantile)) is not None]
+def _median(quantiles: Iterable[float | None]) -> float | None:
+    known = [seconds for seconds in quantiles if seconds is not None]
     return median(known) if known else None
 
 
@@ -109,6 +120,7 @@ class Seen:
     held: int
     slots: int
     belief: Belief
+    utc: float
 
 
 @dataclass(slots=True)
@@ -117,7 +129,8 @@ class Scored:
 
     ``raws`` and ``values`` are of every dimension and multiplier in the order of :data:`NAMES`, also of those that do not
     count, and ``hoped`` is the belief in success :data:`OPTIMISM` deviations up: with them another policy can be asked
-    later what it would have done. ``fragment``: the JSON of all that, once it was asked for.
+    later what it would have done. ``place``: what the score is ranked by. ``fragment``: the JSON of all
+    that, once it was asked for.
     """
 
     weights: Mapping[DimensionName, float]
@@ -128,7 +141,11 @@ class Scored:
     bonus: float
     score: float
     optimistic: float
+    place: float = field(init=False, compare=False, repr=False)
     fragment: bytes = field(default=b"", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.place = place_of(self.score)
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -197,24 +214,52 @@ def weigh(shares: Iterable[float], bonus: float, factors: Iterable[float]) -> fl
     return min(1.0, max(0.0, math.fsum([*shares, bonus]))) * math.prod(factors)
 
 
-def score(offer: Offer, scene: Scene, load: tuple[int, int] | None = None) -> Scored:
-    """The score of one agent whose gates are all open: its dimensions and multipliers as :func:`weigh` has them.
+def place_of(score: float) -> float:
+    """What a score is ranked by, the lowest first."""
+    return -round(score, TIE)
 
-    ``load``: how much is under way at the agent, and its slots. What was worked out in the same second, from the same
-    load and record, is given again.
+
+def scores(
+    scene: Scene, loads: Sequence[tuple[int, int]], closed: Sequence[Sequence[object]]
+) -> dict[str, Scored]:
+    """The scores of the agents to which no gate is ``closed``: dimensions and multipliers as :func:`weigh` has them.
+
+    ``loads``: how much is under way at each agent, and its slots. What was worked out in the same second, from the same
+    load and record, is given again: a stamp says whether all that a score depends on is as it was, but for the manifest
+    (another one makes another offer). Everything in one loop, as in gates.
     """
-    held, slots = load if load is not None else load_of(offer, scene.fleet)
-    policy = scene.policy
-    track = scene.fleet.record.tracks.get(offer.key)
-    memo = _memo(offer, scene, (held, slots), track)
-    kept = offer.scores.get(id(policy))
-    if isinstance(kept, _Kept) and kept.memo == memo and kept.policy is policy and kept.track is track:
-        return kept.scored
-    scored = _score(scene.seen(offer, (held, slots)), scene)
-    if len(offer.scores) > MOST_POLICIES:
-        offer.scores.clear()
-    offer.scores[id(policy)] = _Kept(memo, policy, track, scored)
-    return scored
+    ask, fleet, policy, starts = scene.ask, scene.fleet, scene.policy, scene.utc
+    tracks, overall, match, key = fleet.record.tracks, fleet.record.overall, ask.match, id(policy)
+    last = fleet.last_in_session(ask.session_id)
+    found: dict[str, Scored] = {}
+    for offer, load, verdicts in zip(scene.offers, loads, closed, strict=True):
+        if verdicts:
+            continue
+        agent = offer.agent
+        name = agent.agent_id
+        if (track := tracks.get(offer.key)) is not None:
+            versions = track.slow.version + track.rejections.version + track.feedback.version
+            versions += track.overall.version  # they only grow: the sum is the same if all are
+        else:
+            versions = 0 if (elsewhere := overall.get(name)) is None else elsewhere.version
+        stamp = (
+            starts[offer.phase],
+            load,
+            versions,
+            agent.smoothed_load,
+            len(agent.roster.instances),
+            last == name,
+            None if match is None else match.get(name, 0.0),
+        )
+        kept = offer.scores.get(key)
+        if isinstance(kept, _Kept) and kept.stamp == stamp and kept.policy is policy and kept.track is track:
+            found[name] = kept.scored
+            continue
+        scored = found[name] = _score(scene.seen(offer, load), scene)
+        if len(offer.scores) > MOST_POLICIES:
+            offer.scores.clear()
+        offer.scores[key] = _Kept(stamp, policy, track, scored)
+    return found
 
 
 def load_of(offer: Offer, fleet: Fleet) -> tuple[int, int]:
@@ -229,26 +274,10 @@ MOST_POLICIES: Final = 4
 class _Kept(NamedTuple):
     """A score that was worked out, with all that it depends on."""
 
-    memo: tuple[object, ...]
+    stamp: tuple[object, ...]
     policy: RoutingPolicy
     track: Track | None
     scored: Scored
-
-
-def _memo(offer: Offer, scene: Scene, load: tuple[int, int], track: Track | None) -> tuple[object, ...]:
-    """All that a score depends on, but for manifest (another one makes another offer), policy, and which record it is."""
-    ask, fleet, agent = scene.ask, scene.fleet, offer.agent
-    overall = fleet.record.overall.get(agent.agent_id) if track is None else track.overall
-    return (
-        scene.utc,
-        load,
-        None if track is None else (track.slow.version, track.rejections.version, track.feedback.version),
-        None if overall is None else overall.version,
-        agent.smoothed_load,
-        len(agent.roster.instances),
-        None if ask.session_id is None else fleet.last_in_session(ask.session_id) == agent.agent_id,
-        None if ask.match is None else ask.match.get(agent.agent_id, 0.0),
-    )
 
 
 def _score(seen: Seen, scene: Scene) -> Scored:
@@ -275,8 +304,8 @@ def _measured(seen: Seen, scene: Scene) -> tuple[tuple[float | None, ...], tuple
     track, capability = seen.track, seen.offer.capability
     success, recent, quality = track.slow.rate(), track.recent.rate(), track.feedback.rate()
     seconds, smoothed, mean = wait_s(seen), seen.offer.agent.smoothed_load, seen.belief.mean
-    p50, p95 = track.service.quantile(0.5), track.service.quantile(0.95)
-    pool_p50, pool_p95 = scene.pool_medians()
+    p50, p95 = track.service.p50, track.service.p95
+    pool_p50, pool_p95 = scene.pool_medians(seen.utc)
     near, (match, matches), reach = _near(seen, scene), _match(seen, scene), _availability(seen)
     week, rejections = track.week.rate(), track.rejections.rate()
     raws = (
@@ -314,8 +343,8 @@ def _measured(seen: Seen, scene: Scene) -> tuple[tuple[float | None, ...], tuple
         reach,
         min(1.0, max(0.0, smoothed)),
         mean * mean,
-        _low_success(week, track, scene.utc),
-        _rejections(rejections, track, scene.utc),
+        _low_success(week, track, seen.utc),
+        _rejections(rejections, track, seen.utc),
     )
     return raws, values
 

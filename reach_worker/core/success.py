@@ -80,11 +80,19 @@ class DecayedCount:
 
 @dataclass(slots=True)
 class ServiceTimes:
-    """The last service times of successes, in seconds; ``ordered`` holds the same by length, for whoever decides."""
+    """The last service times of successes, in seconds; ``ordered`` holds the same by length, for whoever decides.
+
+    ``p50`` and ``p95`` are those quantiles, ``None`` without observations.
+    """
 
     recent: deque[float] = field(default_factory=deque)
     ordered: list[float] = field(default_factory=list)
     total: float = 0.0
+    p50: float | None = field(init=False)
+    p95: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._note()
 
     def add(self, seconds: float) -> None:
         """Add one success's service time; beyond :data:`WINDOW` the oldest one goes."""
@@ -96,6 +104,7 @@ class ServiceTimes:
         self.recent.append(seconds)
         self.total += seconds
         insort(self.ordered, seconds)
+        self._note()
 
     def __len__(self) -> int:
         return len(self.recent)
@@ -111,6 +120,9 @@ class ServiceTimes:
         if not self.ordered:
             return None
         return self.ordered[max(0, math.ceil(q * len(self.ordered)) - 1)]
+
+    def _note(self) -> None:
+        self.p50, self.p95 = self.quantile(0.5), self.quantile(0.95)
 
 
 class Belief(NamedTuple):

@@ -5,18 +5,20 @@ from collections.abc import Callable
 import pytest
 
 from reach_worker.core.fleet import Fleet
+from reach_worker.core.gates import GATES, in_doubt, judge
 from reach_worker.core.presence import PresencePolicy, tick
 from reach_worker.core.routing import plan
+from reach_worker.core.scoring import load_of
 from tests.core.agents import CAPABILITY, NOW, beat, lease, manifest
 from tests.core.fleets import Dice, rolled_ask, rolled_fleet, rolled_policy
 
 
 def forget(fleet: Fleet) -> None:
     """Forget what was worked out of each offer; medians of the pool are of a second by their definition."""
+    fleet.may.clear()
     for offers in fleet.by_capability.values():
         for offer in offers:
             offer.scores.clear()
-            offer.may.clear()
 
 
 Event = Callable[[Fleet, str, Dice, float], None]
@@ -110,3 +112,19 @@ def test_a_plan_from_memory_is_the_plan_worked_out_anew(seed: int) -> None:
         anew = plan(asked, fleet, policy, now)
         assert remembered == anew
         assert remembered.as_dict() == anew.as_dict()
+
+
+def test_a_gate_that_is_not_in_doubt_is_open() -> None:
+    asked_of_each = set()
+    for seed in range(40):
+        dice = Dice(f"doubt-{seed}")
+        fleet = rolled_fleet(dice)
+        for number in range(40):
+            dice.one_of(EVENTS)(fleet, dice.one_of(sorted(fleet.agents)), dice, NOW)
+            asked = rolled_ask(dice, f"t{number}")
+            offers = fleet.capable(asked.capability)
+            loads = [load_of(offer, fleet) for offer in offers]
+            for offer, gates in zip(offers, in_doubt(asked, offers, loads, fleet, NOW), strict=True):
+                assert judge(asked, offer, fleet, NOW, gates) == judge(asked, offer, fleet, NOW)
+                asked_of_each.add(len(gates))
+    assert asked_of_each == {0, 1, 2, len(GATES)}

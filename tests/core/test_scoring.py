@@ -14,13 +14,14 @@ from reach_worker.core.scoring import (
     Scored,
     cost_value,
     latency_value,
+    load_of,
     load_value,
     relative_value,
-    score,
+    scores,
     success_value,
     weigh,
 )
-from tests.core.agents import CAPABILITY, NOW, ask, fleet_of, manifest, occupy, offer_of
+from tests.core.agents import CAPABILITY, NOW, ask, fleet_of, manifest, occupy
 
 DECLARED = RoutingPolicy(preset="declared")
 
@@ -46,7 +47,9 @@ def fleet_with(
 
 
 def scored(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> Scored:
-    return score(offer_of(fleet, "a"), Scene(ask(), fleet, fleet.capable(CAPABILITY), NOW, policy))
+    offers = fleet.capable(CAPABILITY)
+    loads = [load_of(offer, fleet) for offer in offers]
+    return scores(Scene(ask(), fleet, offers, NOW, policy), loads, [()] * len(offers))["a"]
 
 
 def score_of(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> float:
