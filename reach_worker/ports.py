@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.success import TrackRecord
+from reach_worker.core.value import value
 
 # ------------------------------------------------------ time, chance, ids
 
@@ -178,7 +178,7 @@ class Standing(StrEnum):
     STALE = "stale"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Accepted:
     """A task was admitted. ``life`` counts its replays: 0 the first time. Times are UTC microseconds, here and below."""
 
@@ -191,7 +191,7 @@ class Accepted:
     first_seen: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Claimed:
     """A router begins a life of a task: the first claim counts, until the life is accepted.
 
@@ -206,7 +206,7 @@ class Claimed:
     instead_at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Unclaimed:
     """A router has lost the messages that its claims until ``at`` were made for: whoever gets them next may begin."""
 
@@ -214,7 +214,7 @@ class Unclaimed:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Decided:
     """A decision, as :meth:`Decision.as_dict` gives it."""
 
@@ -227,7 +227,7 @@ class Decided:
     decision: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Dispatched:
     """A task was sent to an agent (or, with side effects, is about to be).
 
@@ -248,7 +248,7 @@ class Dispatched:
     only_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Unsent:
     """A dispatch that was recorded first did not go out: the task goes on as if it had never been."""
 
@@ -257,7 +257,7 @@ class Unsent:
     life: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Started:
     """An agent said that it begins to run a dispatch (only asked of tasks with side effects)."""
 
@@ -265,7 +265,7 @@ class Started:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class OutcomeSeen:
     """An outcome came back. ``cost``, ``tokens_in``, ``tokens_out``: what the attempt has used, by its agent's word."""
 
@@ -286,7 +286,7 @@ class OutcomeSeen:
     tokens_out: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Ended:
     """The one end of one life of a task. ``answer`` is kept so that whoever asks again gets it.
 
@@ -304,7 +304,7 @@ class Ended:
     dispatch_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Parked:
     """Nobody may take the task: it waits in the unmatched queue for a person."""
 
@@ -314,7 +314,7 @@ class Parked:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Joined:
     """Another publisher waits for the task's one answer."""
 
@@ -324,7 +324,7 @@ class Joined:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class AnswerLost:
     """An answer found nobody who listens. The task is done all the same."""
 
@@ -333,7 +333,7 @@ class AnswerLost:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Feedback:
     """What a person says of a task's result. ``better_agent``: who should have had it, where it went to the wrong one."""
 
@@ -345,7 +345,7 @@ class Feedback:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BreakerMoved:
     """An agent's breaker opened or closed."""
 
@@ -356,7 +356,7 @@ class BreakerMoved:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ManifestSeen:
     """An agent brought its manifest. ``body`` is its JSON."""
 
@@ -386,7 +386,7 @@ Row = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KnownDispatch:
     """What the store knows of a dispatch. ``settled``: a current outcome of it was recorded."""
 

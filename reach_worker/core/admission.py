@@ -1,7 +1,7 @@
 """From a message to a task: what came from the public queue, and what came back from our own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from reach_worker.core.envelope import ANONYMOUS, FLOW, BadHeaders, Envelope, envelope_from, passed_on, text
@@ -13,6 +13,7 @@ from reach_worker.core.outcome import DeadLetterReason, cut
 from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import TagTable, fold
 from reach_worker.core.task import LONGEST_DEADLINE_MS, LONGEST_ID, Refusal, Task, decode_task, usable_id
+from reach_worker.core.value import value
 from reach_worker.core.visits import been_at, work_name
 
 CALL: Final = "x-reach-call"
@@ -21,7 +22,7 @@ CALL: Final = "x-reach-call"
 _SECOND_US: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Admitted:
     """A task that can be routed."""
 
@@ -35,7 +36,7 @@ class Admitted:
         return self.task.mode != "single" and self.envelope.group is None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Refused:
     """A message that cannot. It has an envelope all the same: dead letters are answered, shown and replayed by it."""
 

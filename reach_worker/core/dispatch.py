@@ -7,11 +7,11 @@ runs, see :mod:`core.long_run`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from reach_worker.core.envelope import BadHeaders, Envelope, envelope_from, number, passed_on, text
 from reach_worker.core.outcome import Outcome, OutcomeClass, cut
+from reach_worker.core.value import value
 
 DISPATCH: Final = "x-reach-dispatch"
 DECISION: Final = "x-reach-decision"
@@ -69,7 +69,7 @@ LONGEST_REST_MS: Final = 24 * 3_600_000
 """An agent that asks for a longer rest gets so long: one wrong unit must not take it out for years."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Dispatch:
     """One sending of a task to one agent. Times are UTC microseconds; ``timeout_ms`` runs from the handler's start."""
 

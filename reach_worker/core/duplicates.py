@@ -10,10 +10,11 @@ So a copy is let go only where the records say that the task has gone on, or for
 message too. What a router holds of an outcome is none: once that is settled elsewhere nobody acts on it again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from reach_worker.core.envelope import Envelope
+from reach_worker.core.value import value
 
 
 class TaskState(StrEnum):
@@ -26,7 +27,7 @@ class TaskState(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class KnownTask:
     """What the store knows of a task id.
 
@@ -104,19 +105,19 @@ class KnownTask:
         return None if first == dispatch_id else first
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Fresh:
     """To be done. ``life``: how many times this id began before."""
 
     life: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class UnderWay:
     """It is being done: whoever asks again waits for the one answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class InHand:
     """A router has begun with it, and nothing of it is recorded yet nor on any other queue."""
 
@@ -125,14 +126,14 @@ class InHand:
     since: int
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Remembered:
     """It has ended and is still remembered: whoever asks again gets the stored answer, if there is one."""
 
     answer: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class StaleCopy:
     """A copy of a task that has gone on without it: let go."""
 

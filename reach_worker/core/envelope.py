@@ -4,12 +4,13 @@ The headers begin with ``x-reach-``. They are believed on our own queues and nev
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
 from reach_worker.core.outcome import RULES, TEXT_LIMIT, Attempt, OutcomeClass
+from reach_worker.core.value import value
 from reach_worker.core.visits import VISITED, Visit, visits_from, written
 
 ANONYMOUS: Final = "anonymous"
@@ -52,7 +53,7 @@ LARGEST_NUMBER: Final = 2**63 - 1
 """The largest whole number that a header holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Envelope:
     """Everything that must travel with a task. Times are UTC microseconds.
 
@@ -214,7 +215,7 @@ def _attempts_json(attempts: Sequence[Attempt]) -> str:
     return text.decode()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class BadHeaders:
     """Internal headers that do not say what they must, with what is wrong."""
 

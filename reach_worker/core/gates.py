@@ -5,7 +5,7 @@ Two kinds. ``MAY_NOT``: no waiting would change it (only another manifest). ``NO
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from reach_worker.core.manifest import ANYONE, Capability, payload_problem
 from reach_worker.core.personal_data import fields_named, told
 from reach_worker.core.presence import PresenceState
 from reach_worker.core.slots import share
+from reach_worker.core.value import value
 
 
 class GateKind(StrEnum):
@@ -25,7 +26,7 @@ class GateKind(StrEnum):
     NOT_NOW = "not_now"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Verdict:
     """One gate's answer for one agent. ``reason`` is empty where it is open."""
 
@@ -38,7 +39,7 @@ class Verdict:
 _Fields = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Ask:
     """What the choice of an agent needs to know of a task. ``excluded``: agents that step back, with why.
 
@@ -95,7 +96,7 @@ class Ask:
         return self.personal[names]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Gate:
     """A named check: ``None`` lets the agent pass, a text is the reason why not."""
 

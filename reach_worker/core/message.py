@@ -1,11 +1,13 @@
 """A message as it came, and one to send."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from reach_worker.core.value import value
 
-@dataclass(frozen=True, slots=True)
+
+@value(frozen=True, slots=True)
 class Delivery:
     """A message as it came. ``receipt`` is the adapter's own; only it knows what to do with it.
 
@@ -31,7 +33,7 @@ class Delivery:
     exchange: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Message:
     """A message to send. An empty ``exchange`` is the default one: ``routing_key`` names the queue.
 

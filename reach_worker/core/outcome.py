@@ -1,10 +1,11 @@
 """How an attempt ended, how a task ended, and what each ending means."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
+
+from reach_worker.core.value import value
 
 TEXT_LIMIT: Final = 600
 """Characters of an error text that travel in headers; longer ones are cut and say so."""
@@ -69,7 +70,7 @@ class BreakerEffect(StrEnum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Rule:
     """What one outcome class means.
 
@@ -127,7 +128,7 @@ RULES: Final[Mapping[OutcomeClass, Rule]] = MappingProxyType(
 """The table of the outcome classes: try again?, where, what counts against whom."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Attempt:
     """One dispatch in a task's history. Times are UTC microseconds."""
 
@@ -173,7 +174,7 @@ class Attempt:
         return cls(number, agent_id, dispatch_id, decision_id, kind, message, dispatched_at, ended_at)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Outcome:
     """How one dispatch ended, as its agent tells it.
 

@@ -1,7 +1,6 @@
 """The decision: which agent gets a task, or that it waits, or that nobody may have it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby, islice, takewhile
 from typing import Any, Final, overload
@@ -24,12 +23,13 @@ from reach_worker.core.gates import (
 from reach_worker.core.open_share import all_open
 from reach_worker.core.policy import RoutingPolicy, TieBreak
 from reach_worker.core.scoring import TIE, Scene, Scored, load_of, place_of, scores
+from reach_worker.core.value import value
 
 MOST_NAMED: Final = 5
 """Agents that are named for one reason, and reasons that are told of one decision; the others are only counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Candidate:
     """One agent that has the capability: the gates closed to it, and its score if there are none.
 
@@ -119,7 +119,7 @@ class Lineup(Sequence[Candidate]):
         return repr(tuple(self))
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Chosen:
     """This agent gets the task.
 
@@ -134,21 +134,21 @@ class Chosen:
     explored: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Wait:
     """Somebody may have it, nobody can take it now."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Unmatched:
     """No known manifest could ever take it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class PayloadRefused:
     """The payload fits no agent's input schema."""
 
@@ -158,7 +158,7 @@ class PayloadRefused:
 Choice = Chosen | Wait | Unmatched | PayloadRefused
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Decision:
     """A choice and everything behind it."""
 

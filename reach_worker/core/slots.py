@@ -6,6 +6,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from reach_worker.core.value import value
+
 MOST_AHEAD: Final = 4
 
 
@@ -31,7 +33,7 @@ class SlotPolicy(BaseModel):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Lease:
     """One slot held by one dispatch. Times are monotonic seconds of the router; ``timeout_s`` is the attempt's limit."""
 
