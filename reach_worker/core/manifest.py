@@ -178,7 +178,6 @@ class Manifest(_Declared):
         description="how it shows that it is there; `consumers` for workers that only consume a queue",
     )
     _declaration: str = PrivateAttr("")
-    _by_id: Mapping[str, Capability] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Self:
@@ -191,7 +190,6 @@ class Manifest(_Declared):
 
     def model_post_init(self, _context: object, /) -> None:
         """Note the declaration, before any tag table is applied."""
-        self._by_id = {capability.id: capability for capability in self.capabilities}
         self._declaration = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
     @property
@@ -211,7 +209,12 @@ class Manifest(_Declared):
 
     def capability(self, capability_id: str) -> Capability | None:
         """The capability with this id, as it is written here (folded)."""
-        return self._by_id.get(capability_id)
+        return self.by_id.get(capability_id)
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Capability]:
+        """The capabilities by their ids: looked up several times for each task, so not a private attribute of pydantic's."""
+        return {capability.id: capability for capability in self.capabilities}
 
     def with_tags(self, tags: TagTable) -> Self:
         """The same declaration, each tag in the one spelling of the table."""
@@ -221,7 +224,7 @@ class Manifest(_Declared):
         )
         never = _mapped(self.mutually_exclusive_tags, tags)
         copy = self.model_copy(update={"capabilities": capabilities, "mutually_exclusive_tags": never})
-        copy._by_id = {capability.id: capability for capability in capabilities}  # noqa: SLF001 - one of us
+        copy.__dict__.pop("by_id", None)  # of the copied capabilities
         return copy
 
 
