@@ -12,13 +12,14 @@ from reach_worker.bus.bypass import Bypass
 from reach_worker.bus.codec import delivery_from, delivery_of, read_deliver
 from reach_worker.bus.frames import ack_frames
 from reach_worker.core.message import Delivery
+from reach_worker.core.value import value
 from reach_worker.errors import OurBug
 
 QUIET_S: Final = 0.3
 """Nothing came for so long, and nothing waits: the rest went to somebody else."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Receipt:
     """Which channel a delivery came by, and its tag there."""
 

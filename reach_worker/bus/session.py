@@ -44,6 +44,7 @@ class Session:
         self._links: list[Link] = []
         self._consumers: dict[str, Consumer] = {}
         self._getting: Taken | None = None
+        self._channels: set[Taken] = set()
         self._acked_of_got: set[str] = set()
         self._publisher: Publisher | None = None
         self._direct: DirectReplies | None = None
@@ -127,7 +128,7 @@ class Session:
         by_channel: dict[int, tuple[Taken, set[int]]] = {}
         for delivery in deliveries:
             receipt = delivery.receipt
-            if isinstance(receipt, Receipt) and self._owns(receipt.channel):
+            if isinstance(receipt, Receipt) and receipt.channel in self._channels:
                 by_channel.setdefault(id(receipt.channel), (receipt.channel, set()))[1].add(receipt.tag)
                 if receipt.channel is self._getting:
                     self._acked_of_got.add(delivery.queue)
@@ -186,7 +187,7 @@ class Session:
     def owns(self, delivery: Delivery) -> bool:
         """The delivery came by this session, and it is alive."""
         receipt = delivery.receipt
-        return isinstance(receipt, Receipt) and self._owns(receipt.channel) and not self._ended.is_set()
+        return isinstance(receipt, Receipt) and receipt.channel in self._channels and not self._ended.is_set()
 
     def consumes(self, name: str) -> bool:
         """Alive, and this subscription consumes."""
@@ -273,7 +274,9 @@ class Session:
         channel = await self._connection.channel(publisher_confirms=False, timeout=self._timeout_s)
         channel.closing.add_done_callback(lambda closing: self._note_channel(channel, closing))
         channel.on_consumer_cancel_callbacks.add(lambda _frame: self.end(self._cancelled(channel)))
-        return Taken(channel, self._links[0].bypass)
+        taken = Taken(channel, self._links[0].bypass)
+        self._channels.add(taken)
+        return taken
 
     def _cancelled(self, channel: AbstractChannel) -> str:
         """The broker ended a consumer: its queue was deleted, or lost its leader."""
@@ -287,9 +290,6 @@ class Session:
             await channel.queue_bind(name, exchange, routing_key=routing_key, timeout=self._timeout_s)
         self.mailboxes[subscription.name] = name
         return name
-
-    def _owns(self, taken: Taken) -> bool:
-        return taken is self._getting or any(taken is consumer.taken for consumer in self._consumers.values())
 
     def _acknowledger(self, taken: Taken) -> Taken | Consumer:
         for consumer in self._consumers.values():

@@ -213,7 +213,7 @@ class Manifest(_Declared):
 
     @cached_property
     def by_id(self) -> Mapping[str, Capability]:
-        """The capabilities by their ids: looked up several times for each task, so not a private attribute of pydantic's."""
+        """The capabilities by their ids. Looked up for each task, so no private attribute: pydantic's take long."""
         return {capability.id: capability for capability in self.capabilities}
 
     def with_tags(self, tags: TagTable) -> Self:

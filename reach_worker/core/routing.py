@@ -64,11 +64,7 @@ class Candidate:
             "agent": self.agent_id,
             "score": self.score,
             "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in self.closed}},
-            "dimensions": [part._asdict() for part in scored.dimensions] if scored else [],
-            "factors": [factor._asdict() for factor in scored.factors] if scored else [],
-            "bonus": scored.bonus if scored else 0.0,
-            "optimistic": scored.optimistic if scored else None,
-            "facts": scored.facts if scored else {},
+            **(scored.as_dict() if scored else _NO_SCORE),
         }
 
     def json(self) -> bytes:
@@ -76,9 +72,8 @@ class Candidate:
         if self.scored is None or self.closed:
             return orjson.dumps(self.as_dict())
         if not self.scored.fragment:
-            said = self.as_dict()
-            del said["probability"]
-            self.scored.fragment = orjson.dumps(said)[1:]
+            said = {"agent": self.agent_id, "score": self.score, "gates": _ALL_OPEN_JSON}
+            self.scored.fragment = orjson.dumps({**said, **self.scored.as_dict()})[1:]
         return b'{"probability":%b,%b' % (repr(self.probability).encode(), self.scored.fragment)
 
 
@@ -217,6 +212,14 @@ VERDICTS: Final[Mapping[type, str]] = {
 
 
 _ALL_OPEN: Final[Mapping[str, bool | str]] = {verdict.gate: True for verdict in OPEN}
+_ALL_OPEN_JSON: Final = orjson.Fragment(orjson.dumps(_ALL_OPEN))
+_NO_SCORE: Final[Mapping[str, Any]] = {
+    "dimensions": [],
+    "factors": [],
+    "bonus": 0.0,
+    "optimistic": None,
+    "facts": {},
+}
 
 
 def _choice_dict(choice: Choice) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from reach_worker.core.fleet import PHASES, Fleet, Medians, Offer
 from reach_worker.core.gates import Ask
@@ -161,6 +161,29 @@ class Scored:
     def factors(self) -> tuple[Factor, ...]:
         """The multipliers."""
         return tuple(Factor(name, self.raws[_AT[name]], self.values[_AT[name]]) for name in self.multipliers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for the reach log. Without the classes above: it is made for every score that is recorded."""
+        raws, values = self.raws, self.values
+        return {
+            "dimensions": [
+                {
+                    "name": name,
+                    "raw": raws[_AT[name]],
+                    "value": values[_AT[name]],
+                    "weight": weight,
+                    "share": values[_AT[name]] * weight,
+                }
+                for name, weight in self.weights.items()
+            ],
+            "factors": [
+                {"name": name, "raw": raws[_AT[name]], "value": values[_AT[name]]}
+                for name in self.multipliers
+            ],
+            "bonus": self.bonus,
+            "optimistic": self.optimistic,
+            "facts": self.facts,
+        }
 
     @property
     def facts(self) -> dict[str, float]:

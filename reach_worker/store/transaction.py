@@ -7,10 +7,10 @@ from typing import Final
 
 import aiosqlite
 
-from reach_worker.ports import OutcomeSeen, Row
+from reach_worker.ports import Accepted, OutcomeSeen, Row
 from reach_worker.store.counts import LAST_OUTCOME, count_outcomes
 from reach_worker.store.database import number
-from reach_worker.store.statements import STATEMENTS
+from reach_worker.store.statements import ENSURE, STATEMENTS
 
 BAD_ROW: Final = (
     sqlite3.IntegrityError,
@@ -57,9 +57,13 @@ async def _write_all(connection: aiosqlite.Connection, rows: Sequence[Row]) -> N
     for row in rows:
         by_kind.setdefault(type(row), []).append(row)
     last_outcome = await number(connection, LAST_OUTCOME) if OutcomeSeen in by_kind else 0
+    accepted = {(row.task_id, row.life) for row in by_kind.get(Accepted, ()) if isinstance(row, Accepted)}
     for kind, statements in STATEMENTS.items():
         for statement in statements if kind in by_kind else ():
-            await connection.executemany(statement.sql, [statement.values(row) for row in by_kind[kind]])
+            values = [statement.values(row) for row in by_kind[kind]]
+            if statement is ENSURE and accepted:  # their rows are there: they were written just before
+                values = [each for each in values if each[:2] not in accepted]
+            await connection.executemany(statement.sql, values)
     if OutcomeSeen in by_kind:
         await count_outcomes(connection, last_outcome)
 
