@@ -1,4 +1,4 @@
-"""What a decision costs, held against a loop of plain Python in the same process.
+"""What a decision and a message cost, held against a loop of plain Python in the same process.
 
 Both are CPU time of this thread, the least of several tries, taken in turns: neither another process, nor the machine,
 nor a pause of the interpreter moves their ratio by much. Three times what it is now would be no accident.
@@ -10,18 +10,26 @@ import time
 from collections.abc import Callable
 
 import pytest
+from pamqp import frame
+from pamqp.commands import Basic
 
 from reach_worker.bench.live.decide import asks
 from reach_worker.bench.live.known_fleet import known_fleet
+from reach_worker.bus.bypass import Bypass
+from reach_worker.bus.codec import delivery_of, read_deliver
+from reach_worker.bus.confirms import Batch, Confirms
+from reach_worker.bus.frames import ack_frames, publish_frames
+from reach_worker.bus.transport import FrameMender
 from reach_worker.clock import SystemClock
+from reach_worker.core.message import Delivery, Message
 from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.routing import Chosen, plan
 
 TRIES = 7
 DECISIONS = 40
 REFERENCE = 2_000
-WORTH = {4: 350.0, 20: 1_600.0, 200: 20_000.0}
-"""By number of agents: steps of the reference loop that a decision may cost, three times what it does (115, 520, 6,500).
+WORTH = {4: 60.0, 20: 150.0, 200: 1_500.0, 1_000: 12_000.0}
+"""By number of agents: steps of the reference loop that a decision may cost, three times what it does (15, 40, 400, 3,500).
 
 To be lowered whenever deciding becomes cheaper."""
 
@@ -63,3 +71,38 @@ def test_a_decision_costs_no_more_than_it_should(agents: int) -> None:
     assert cost < WORTH[agents], (
         f"a decision among {agents} agents costs {cost:.0f} steps of the reference loop"
     )
+
+
+MESSAGES = 200
+WORTH_OF_A_MESSAGE = 70.0
+"""Steps of the reference loop that a message may cost from publisher to consumer, three times what it does (22)."""
+
+
+def test_a_message_costs_no_more_than_it_should() -> None:
+    """Framed with the headers of a dispatch, written, confirmed with the others, read and taken: all but the socket."""
+    headers = {f"x-reach-field-{number}": "a value of some length" for number in range(14)} | {"attempt": 1}
+    messages = [Message("agent.a", bytes(1024), headers, correlation_id=f"c{n}") for n in range(MESSAGES)]
+    confirmed = ack_frames(1, [(MESSAGES, True)])[7:-1]
+    arrived: list[Delivery] = []
+
+    def take(method: bytes, header: bytes, body: bytes) -> None:
+        arrived.append(delivery_of("agent.a", read_deliver(method), header, body, None))
+
+    bypass = Bypass()
+    bypass.watch(1, {}, {Basic.Deliver.index.to_bytes(4): take})
+    deliver = frame.marshal(Basic.Deliver("ctag1.abc", 7, exchange="", routing_key="agent.a"), 1)
+
+    def pass_on() -> None:
+        confirms, batch, sent = Confirms(), Batch(MESSAGES), []
+        for at, message in enumerate(messages):
+            sent.append(publish_frames(message, f"m{at}", 1, 131_072))
+            confirms.sent(batch, at, f"m{at}")
+        confirms.acked(confirmed)
+        arrived.clear()
+        FrameMender(bypass).feed(b"".join(deliver + b"".join(frames[1:]) for frames in sent))
+        assert len(arrived) == MESSAGES
+        assert not batch.awaited
+
+    passed, looped = least_cpu_s(pass_on, lambda: reference(REFERENCE))
+    steps = passed / MESSAGES / (looped / REFERENCE)
+    assert steps < WORTH_OF_A_MESSAGE, f"a message costs {steps:.0f} steps of the reference loop"
