@@ -67,14 +67,15 @@ def admit_public(
     task = decode_task(delivery.body, max_bytes=max_bytes, content_encoding=delivery.content_encoding)
     if isinstance(task, Refusal):
         return _refused(envelope, task, delivery)
+    task_id = task.task_id or envelope.task_id
     envelope = replace(
         envelope,
-        task_id=task.task_id or envelope.task_id,
+        task_id=task_id,
+        flow_id=task.flow_id or task_id,
         capability=_capability(task),
         side_effects=task.side_effects,
         deadline=_deadline(task, delivery, now_us),
     )
-    envelope = replace(envelope, flow_id=task.flow_id or envelope.task_id)
     if task.handoff is not None:
         return _refused(envelope, HANDED_BY_NOBODY, delivery)
     if task.side_effects and not has_own_id(task, delivery):
