@@ -109,6 +109,11 @@ class Bypass:
         self.taken += taken
         return taken
 
+    @property
+    def closed(self) -> bool:
+        """Nothing can be written, yet or any more."""
+        return self._writer is None or self._writer.is_closing()
+
     def write(self, frames: bytes) -> None:
         """Write whole frames. Raises :class:`ConnectionError` if the connection is gone: nothing was sent then."""
         if self._writer is None or self._writer.is_closing():

@@ -47,7 +47,7 @@ class DirectReplies:
         """
         results = await self._together(messages)
         for at, result in enumerate(results):
-            if result is Sent.UNCERTAIN:
+            if result in {Sent.UNCERTAIN, Sent.REFUSED}:
                 (results[at],) = await self._together(messages[at : at + 1])
                 if results[at] is Sent.UNCERTAIN:
                     log.warning(
@@ -72,7 +72,7 @@ class DirectReplies:
             self._silent = True
             return [Sent.UNROUTABLE] * len(messages)
         results = await publisher.publish([replace(message, mandatory=False) for message in messages])
-        if Sent.UNCERTAIN in results:
+        if Sent.UNCERTAIN in results or publisher.ended:
             await self.close()
         return results
 

@@ -48,6 +48,11 @@ class Publisher:
         for closing in (channel.closing, link.connection.closing):
             closing.add_done_callback(self._end)
 
+    @property
+    def ended(self) -> bool:
+        """Nothing can be sent any more."""
+        return self._confirms.ended or self._channel.is_closed or self._bypass.closed
+
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         """Send all at once, then wait for the confirms, at most the time-out after the last one.
 
@@ -80,7 +85,7 @@ class Publisher:
 
     def _write(self, batch: Batch, frames: Sequence[bytes], meant: Sequence[tuple[int, str]]) -> bool:
         """Write, and note who waits for which answer. Nothing may come between the two."""
-        if self._confirms.ended or self._channel.is_closed:
+        if self.ended:
             return False
         try:
             self._bypass.write(b"".join(frames))
@@ -94,13 +99,13 @@ class Publisher:
         """The socket has taken what was written; ``False`` if it did not for too long."""
         draining = asyncio.ensure_future(self._bypass.drain())  # noqa: TID251 - ends with this function
         left = SLICES
-        while not draining.done() and left:
-            await asyncio.wait({draining}, timeout=self._timeout_s / SLICES)
-            left = SLICES if await self._was_blocked() else left - 1
-        if not draining.done():
+        try:
+            while not draining.done() and left:
+                await asyncio.wait({draining}, timeout=self._timeout_s / SLICES)
+                left = SLICES if await self._was_blocked() else left - 1
+            return draining.done() and draining.exception() is None
+        finally:
             draining.cancel()
-            return False
-        return draining.exception() is None
 
     async def _answers(self, batch: Batch) -> None:
         """Wait until all have been answered, or none for too long."""
