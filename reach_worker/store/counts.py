@@ -1,9 +1,9 @@
 """Success statistics in the store: decayed counts per agent and capability, over all routers of the file."""
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import aiosqlite
 import orjson
 
 from reach_worker.core.outcome import RULES, OutcomeClass, Success
@@ -66,22 +66,22 @@ _SAVE: Final = (
 )
 
 
-async def count_outcomes(connection: aiosqlite.Connection, after: int) -> None:
+def count_outcomes(database: sqlite3.Connection, after: int) -> None:
     """Count the current outcomes that this transaction added, those with an id above ``after``.
 
     Read, add, write back: right only inside the transaction that holds the write lock.
     """
-    found = await connection.execute_fetchall(_NEW, (after,))
+    found = database.execute(_NEW, (after,)).fetchall()
     new = [
         (str(agent), str(capability), OutcomeClass(outcome), int(at))
         for agent, capability, outcome, at in found
     ]
     keys = {(agent, capability) for agent, capability, _, _ in new}
-    counted = map(_track_or_none, await connection.execute_fetchall(_COUNTS, (_json(keys),)))
+    counted = map(_track_or_none, database.execute(_COUNTS, (_json(keys),)).fetchall())
     record = TrackRecord(dict(each for each in counted if each is not None))
     for agent, capability, outcome, at in new:
         count(record, agent, capability, outcome, at)
-    await connection.executemany(_SAVE, [_values(key, track) for key, track in record.tracks.items()])
+    database.executemany(_SAVE, [_values(key, track) for key, track in record.tracks.items()])
 
 
 def count(

@@ -1,16 +1,18 @@
 """Rows into the database: one transaction, and one row at a time when a bad one is among them."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
 
 import aiosqlite
 
 from reach_worker.ports import Accepted, OutcomeSeen, Row
 from reach_worker.store.counts import LAST_OUTCOME, count_outcomes
-from reach_worker.store.database import number
 from reach_worker.store.statements import ENSURE, STATEMENTS
+
+T = TypeVar("T")
 
 BAD_ROW: Final = (
     sqlite3.IntegrityError,
@@ -31,54 +33,87 @@ async def write(connection: aiosqlite.Connection, rows: Sequence[Row]) -> list[t
     Raises ``sqlite3.Error`` where the database would not have them; then nothing was written.
     """
     try:
-        async with _transaction(connection):
-            await _write_all(connection, rows)
+        work = _prepared(rows)
+        await _in_its_thread(connection, lambda database: _write_together(database, work))
     except BAD_ROW as bad:
         _raise_damage(bad)
-        async with _transaction(connection):
-            return [(row, error) for row in rows if (error := await _write_one(connection, row)) is not None]
+        return await _in_its_thread(connection, lambda database: _write_one_by_one(database, rows))
     return []
 
 
-@asynccontextmanager
-async def _transaction(connection: aiosqlite.Connection) -> AsyncIterator[None]:
-    """``IMMEDIATE``: the write lock is taken at the start, where waiting for it is safe."""
-    await connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        await connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            await connection.execute("ROLLBACK")
+async def _in_its_thread(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Do all of it in one go in the connection's thread.
+
+    Every call of aiosqlite's own goes there and back, a dozen for one transaction: that took longer than SQLite does.
+    """
+    done = connection._execute(work, connection._conn)  # type: ignore[no-untyped-call] # noqa: SLF001 - no other way
+    return cast("T", await done)
 
 
-async def _write_all(connection: aiosqlite.Connection, rows: Sequence[Row]) -> None:
+@dataclass(slots=True)
+class _Work:
+    """Statements, each with its rows, in order; ``outcomes``: some of them are to be counted."""
+
+    statements: list[tuple[str, list[tuple[object, ...]]]]
+    outcomes: bool
+
+
+def _prepared(rows: Sequence[Row]) -> _Work:
     by_kind: dict[type[Row], list[Row]] = {}
     for row in rows:
         by_kind.setdefault(type(row), []).append(row)
-    last_outcome = await number(connection, LAST_OUTCOME) if OutcomeSeen in by_kind else 0
     accepted = {(row.task_id, row.life) for row in by_kind.get(Accepted, ()) if isinstance(row, Accepted)}
+    found = []
     for kind, statements in STATEMENTS.items():
         for statement in statements if kind in by_kind else ():
             values = [statement.values(row) for row in by_kind[kind]]
             if statement is ENSURE and accepted:  # their rows are there: they were written just before
                 values = [each for each in values if each[:2] not in accepted]
-            await connection.executemany(statement.sql, values)
-    if OutcomeSeen in by_kind:
-        await count_outcomes(connection, last_outcome)
+            found.append((statement.sql, values))
+    return _Work(found, OutcomeSeen in by_kind)
 
 
-async def _write_one(connection: aiosqlite.Connection, row: Row) -> Exception | None:
-    await connection.execute("SAVEPOINT one_row")
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """``IMMEDIATE``: the write lock is taken at the start, where waiting for it is safe."""
+    database.execute("BEGIN IMMEDIATE")
     try:
-        await _write_all(connection, [row])
+        yield
+        database.execute("COMMIT")
+    finally:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+
+
+def _write_together(database: sqlite3.Connection, work: _Work) -> None:
+    with _transaction(database):
+        _write_all(database, work)
+
+
+def _write_one_by_one(database: sqlite3.Connection, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
+    with _transaction(database):
+        return [(row, error) for row in rows if (error := _write_one(database, row)) is not None]
+
+
+def _write_all(database: sqlite3.Connection, work: _Work) -> None:
+    last_outcome = database.execute(LAST_OUTCOME).fetchone()[0] if work.outcomes else 0
+    for sql, values in work.statements:
+        database.executemany(sql, values)
+    if work.outcomes:
+        count_outcomes(database, last_outcome)
+
+
+def _write_one(database: sqlite3.Connection, row: Row) -> Exception | None:
+    database.execute("SAVEPOINT one_row")
+    try:
+        _write_all(database, _prepared([row]))
     except BAD_ROW as error:
         _raise_damage(error)
-        await connection.execute("ROLLBACK TO one_row")
+        database.execute("ROLLBACK TO one_row")
         return error
     finally:
-        if connection.in_transaction:
-            await connection.execute("RELEASE one_row")
+        if database.in_transaction:
+            database.execute("RELEASE one_row")
     return None
 
 
