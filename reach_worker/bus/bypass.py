@@ -100,6 +100,10 @@ class Bypass:
         """Take these from a channel. To be called before the broker can send any: what came earlier is aiormq's."""
         self.channels[number] = Channel(methods, contents)
 
+    def leave(self, number: int) -> None:
+        """The channel is about to close; another one may get its number then."""
+        self.channels.pop(number, None)
+
     def takes(self, channel: int, kind: int, payload: bytes) -> bool:
         """Take a frame, if somebody watches for it."""
         if not channel:

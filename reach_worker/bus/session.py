@@ -101,6 +101,8 @@ class Session:
         await consumer.finish()
         self._leaving.add(channel)
         await channel.queue_delete(queue, timeout=self._timeout_s)
+        self._channels.discard(consumer.taken)
+        self._links[0].bypass.leave(channel.number)  # before its number is free for another
         await channel.close()
 
     async def trust(self, name: str) -> None:
