@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Final
 
 import orjson
@@ -23,16 +24,31 @@ log = logging.getLogger(__name__)
 COOPERATIVE_S: Final = 1.0
 """After its time a handler sees ``cancelled`` and has so long to end by itself; then it is cancelled hard."""
 
+LOGGED: Final = {
+    OutcomeClass.FAILED: logging.WARNING,
+    OutcomeClass.TIMEOUT: logging.WARNING,
+    OutcomeClass.UNAVAILABLE: logging.WARNING,
+    OutcomeClass.RATE_LIMITED: logging.INFO,
+    OutcomeClass.BAD_REQUEST: logging.INFO,
+    OutcomeClass.REJECTED: logging.INFO,
+}
+ABOVE_HANDLERS: Final = ("reach_worker.agent.", "concurrent.futures.", "asyncio.")
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended. ``left_behind``: what still runs although nobody waits for it (a thread cannot be ended)."""
+    """How a run ended.
+
+    ``left_behind``: what still runs although nobody waits for it (a thread cannot be ended). ``raised``: what the handler
+    did not mean to raise.
+    """
 
     kind: OutcomeClass
     message: str = ""
     result: bytes = b""
     retry_after_ms: int | None = None
     left_behind: "asyncio.Future[Any] | None" = None
+    raised: Exception | None = None
 
 
 class _Exited(Exception):  # noqa: N818 - not an error of ours
@@ -42,10 +58,24 @@ class _Exited(Exception):  # noqa: N818 - not an error of ours
 async def run_handler(
     handler: Handler, task: Task, context: Context, *, threads: Executor, stop: asyncio.Event, max_bytes: int
 ) -> Ending:
-    """Run a handler to its end, at most for the context's time. ``stop`` takes it back early."""
+    """Run a handler to its end, at most for the context's time; ``stop`` takes it back early. Logs an end that is bad."""
+    ending = await _run(handler, task, context, threads, stop, max_bytes)
+    _log(ending, context)
+    return ending
+
+
+async def _run(
+    handler: Handler,
+    task: Task,
+    context: Context,
+    threads: Executor,
+    stop: asyncio.Event,
+    max_bytes: int,
+) -> Ending:
     thread = None if handler.is_async else _in_thread(handler, task, context, threads)
     invoked = invoke(handler, task, context, thread)
     work = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
+    work.add_done_callback(_looked_at)
     work.set_name(f"the handler of {handler.capability_id} (task {context.task_id})")
     stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
     try:
@@ -73,6 +103,32 @@ async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
     if not work.done():
         work.cancel()
         await asyncio.wait({work}, timeout=COOPERATIVE_S)
+
+
+def _looked_at(work: "asyncio.Future[Any]") -> None:
+    """What it raises after its attempt is over is nobody's concern; asyncio would log it as an error never looked at."""
+    if not work.cancelled():
+        work.exception()
+
+
+def _log(ending: Ending, context: Context) -> None:
+    """One line for each end that is no success; with the handler's own part of the traceback where it has a mistake."""
+    level = LOGGED.get(ending.kind)
+    if level is None:
+        return
+    error = ending.raised
+    shown = None if error is None else (type(error), error, _from_the_handler(error.__traceback__))
+    line = "%s in %s (attempt %d of task %s, flow %s): %s"
+    of = (ending.kind, context.capability, context.attempt, context.task_id, context.flow_id)
+    log.log(level, line, *of, ending.message, exc_info=shown)
+
+
+def _from_the_handler(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames above the handler's, which are the same for all; whole if there are no others."""
+    inner = trace
+    while inner is not None and inner.tb_frame.f_globals.get("__name__", "").startswith(ABOVE_HANDLERS):
+        inner = inner.tb_next
+    return inner or trace
 
 
 def _in_thread(handler: Handler, task: Task, context: Context, threads: Executor) -> "asyncio.Future[Any]":
@@ -109,8 +165,7 @@ def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
         case _Exited():
             return Ending(OutcomeClass.FAILED, f"{error} ended the handler")
         case Exception():
-            log.warning("a handler raised", exc_info=error)
-            return Ending(OutcomeClass.FAILED, f"{type(error).__name__}: {_words(error)}")
+            return Ending(OutcomeClass.FAILED, f"{type(error).__name__}: {_words(error)}", raised=error)
         case _:
             return Ending(OutcomeClass.FAILED, f"{type(error).__name__} ended the handler")
 
