@@ -22,6 +22,10 @@ MAILBOX = "client"
 LONGEST_ID: Final = 255
 """Bytes of a task id that a client can be answered with: AMQP's limit of a correlation id."""
 
+BINDING_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.5)
+WHO_DECLARES: Final = "start a router, or run `reach topology declare`"
+UNBOUND: Final = f"no queue is bound to the exchange for tasks: {WHO_DECLARES}"
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -80,10 +84,7 @@ class Client:
         """
         prepared = [self.prepare(task) for task in tasks]
         if await self.bus.depth(self.names.intake) is None:
-            raise OutsideWorld(
-                f"the broker has no queue {self.names.intake!r}: start a router, or run "
-                "`reach topology declare`"
-            )
+            raise OutsideWorld(f"the broker has no queue {self.names.intake!r}: {WHO_DECLARES}")
         reply_to = self.bus.mailbox if answer else None
         self._asked_from = reply_to or self._asked_from
         messages = [
@@ -98,11 +99,22 @@ class Client:
             )
             for task_id, body in prepared
         ]
-        results = await self.bus.publish(messages)
-        for (task_id, _), result in zip(prepared, results, strict=True):
-            if result is not Sent.CONFIRMED:
-                raise OutsideWorld(f"the broker did not take task {task_id}: {result.value}")
+        await self._send(messages)
         return [task_id for task_id, _ in prepared]
+
+    async def _send(self, messages: Sequence[Message]) -> None:
+        """Send all; again for a moment what no queue was bound for: a router that starts has declared only a part."""
+        for pause_s in (*BINDING_PAUSES_S, None):
+            results = await self.bus.publish(messages)
+            for message, result in zip(messages, results, strict=True):
+                if result is not Sent.CONFIRMED and (result is not Sent.UNROUTABLE or pause_s is None):
+                    why = UNBOUND if result is Sent.UNROUTABLE else result.value
+                    raise OutsideWorld(f"the broker did not take task {message.routing_key}: {why}")
+            pairs = zip(messages, results, strict=True)
+            messages = [message for message, result in pairs if result is Sent.UNROUTABLE]
+            if not messages or pause_s is None:
+                return
+            await self.clock.sleep(pause_s)
 
     async def next_answer(self, timeout_s: float) -> Answer:
         """Whichever answer comes first, of the tasks published with ``answer=True``.

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from reach_worker.calling.mailroom import Mailroom, Note, Slot, content_of
 from reach_worker.calling.order import Order
-from reach_worker.client import Client
+from reach_worker.client import WHO_DECLARES, Client
 from reach_worker.core.call_off import CANCEL_TASK, call_off_body
 from reach_worker.core.lookup import FETCH, Found, best, found_from
 from reach_worker.core.message import Message
@@ -109,9 +109,7 @@ class Line:
             intake = self.client.names.intake
             try:
                 if await self.client.bus.depth(intake) is None:
-                    raise OutsideWorld(
-                        f"the broker has no queue {intake!r}: start a router, or run `reach topology declare`"
-                    )
+                    raise OutsideWorld(f"the broker has no queue {intake!r}: {WHO_DECLARES}")
             except BrokerUnavailable:
                 return False
             self._intake_seen = True
