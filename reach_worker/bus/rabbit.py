@@ -20,6 +20,10 @@ from reach_worker.errors import BrokerUnavailable, OutsideWorld, ReachError, Top
 from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
+for _foreign in ("aio_pika", "aiormq"):
+    # What they say of a lost connection, with tracebacks, the session says in a line. A program that has not set up
+    # logging would print both.
+    logging.getLogger(_foreign).addHandler(logging.NullHandler())
 
 LONG_ENOUGH_S = 30.0
 """A session that lived so long ends by accident; shorter ones slow the next start down."""
@@ -255,9 +259,11 @@ class RabbitBus:
             lived = self._clock.monotonic() - started
             failures = 0 if lived > LONG_ENOUGH_S else min(failures + 1, 6)
             log.warning("broker session ended after %.1f s: %s", lived, session.cause)
+            ended = self._clock.monotonic()
             await self._clock.sleep(self._clock.draw() * 0.1 * 2**failures)
             session = await self._connect(patient=True)
             started = self._clock.monotonic()
+            log.info("the broker is back, after %.1f s", started - ended)
 
     async def _connect(self, *, patient: bool = False) -> Session:
         """A new session, however long it takes. ``patient``: also through refusals that were not there at the start."""
@@ -275,7 +281,9 @@ class RabbitBus:
 
     def _tell(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        log.warning("%s (attempt %d, trying again)", error, state.attempt_number)
+        number = state.attempt_number
+        level = logging.DEBUG if number & (number - 1) else logging.WARNING  # ever more seldom: 1, 2, 4, 8, …
+        log.log(level, "%s (attempt %d, trying again)", error, number)
 
     async def _open_any(self) -> Session:
         """Try each host once, in order; the last one's error counts."""

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -222,7 +222,7 @@ class Handle:
 
     task_id: str
     flow_id: str
-    _client: ReachClient
+    _client: ReachClient = field(repr=False)
 
     async def result(self, timeout: float | Usual | None = Usual.TIMEOUT) -> Any:
         """As :meth:`ReachClient.fetch`."""

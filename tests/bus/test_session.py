@@ -89,8 +89,14 @@ async def works(bus: RabbitBus, queue: str, body: bytes) -> None:
 
 
 async def test_a_reset_connection_is_made_anew(
-    wire: Wire, prefix: str, proxy: TcpProxy, proxied_url: str, make_bus: MakeBus
+    wire: Wire,
+    prefix: str,
+    proxy: TcpProxy,
+    proxied_url: str,
+    make_bus: MakeBus,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, logger="reach_worker.bus.rabbit")
     queue = await wire.queue(f"{prefix}.work")
     async with working(make_bus(proxied_url), queue).running() as bus:
         for number in range(1, 6):
@@ -99,6 +105,7 @@ async def test_a_reset_connection_is_made_anew(
             await until_session(bus, number + 1)
             await wire.until_there(queue, 0, consumers=1)
         await works(bus, queue, b"last")
+    assert caplog.text.count("the broker is back, after ") == 5
 
 
 async def test_a_consumer_in_a_black_hole_notices_by_the_heartbeat(
@@ -253,10 +260,12 @@ async def test_an_absent_broker_is_waited_for(
     proxy.refuse()
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         group.create_task(run())
-        await until(lambda: "attempt 3, trying again" in caplog.text)
+        await until(lambda: "attempt 4, trying again" in caplog.text)
         assert not bus.ready
         proxy.accept()
     assert f"no broker at 127.0.0.1:{proxy.url_port}" in caplog.text
+    assert "attempt 2" in caplog.text
+    assert "attempt 3" not in caplog.text
 
 
 async def test_who_waits_for_an_absent_broker_can_be_ended(closed_port: int, make_bus: MakeBus) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import reach_worker
 from reach_worker import ReachClient
-from reach_worker.calling.client import Cancellation
+from reach_worker.calling.client import Cancellation, Handle
 from reach_worker.errors import BadInput, BrokerUnavailable, OurBug
 
 NOBODY = "amqp://guest:guest@127.0.0.1:1/"
@@ -75,3 +75,19 @@ def test_all_that_is_exported_is_there() -> None:
     assert all(getattr(reach_worker, name) for name in reach_worker.__all__)
     with pytest.raises(AttributeError, match="'Nothing'"):
         _ = reach_worker.Nothing
+
+
+def test_a_program_without_logging_sees_our_line_of_a_lost_connection_and_no_traceback_of_others() -> None:
+    code = (
+        "import logging; from reach_worker import ReachClient; ReachClient('amqp://a/')\n"
+        "import reach_worker.bus.rabbit\n"
+        "for name in ('aiormq.connection', 'aio_pika.pool', 'reach_worker.bus.rabbit'):\n"
+        "    logging.getLogger(name).warning('from ' + name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "from reach_worker.bus.rabbit\n"
+
+
+def test_a_handle_shows_its_ids_only() -> None:
+    handle = Handle("t1", "f1", ReachClient(NOBODY))
+    assert repr(handle) == "Handle(task_id='t1', flow_id='f1')"

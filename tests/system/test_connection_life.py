@@ -227,7 +227,7 @@ def test_a_password_that_is_changed_and_put_right(node: Node, tmp_path: Path) ->
         node.close_connections()
         published = life.publish(20)
         for each in life.both:
-            each.wait_for(r"refuses user 'life'.*\(attempt 3, trying again\)")
+            each.wait_for(r"refuses user 'life'.*\(attempt 4, trying again\)")
             assert len(each.log().splitlines()) < 40, each.log()
             assert "first" not in each.log()
         assert life.ready()[0] == 1
