@@ -18,6 +18,8 @@ from reach_worker.core.status import AgentNow, Report, Waits
 from reach_worker.settings import Settings
 
 _NONE: Final = "-"
+LONG_S: Final = 60.0
+"""From here on a wait is told first, seconds."""
 
 
 @click.command(
@@ -76,9 +78,9 @@ def as_data(seen: Seen) -> dict[str, Any]:
 def show(seen: Seen) -> None:
     """What is wrong, then short tables."""
     said = seen.wrong()
-    for line in said or ["all is well"]:
-        put(line)
     reports = _reports(seen)
+    for line in said or [_headline(reports)]:
+        put(line)
     for table in (_routers(reports), _waits(reports, seen.queues), _agents(reports), _queues(seen.queues)):
         if table.rows:
             click.echo()
@@ -87,6 +89,21 @@ def show(seen: Seen) -> None:
         click.echo()
         put(f"router {report.router} since its start: {_named(report.counts)}")
         put(f"store of router {report.router}: {_store(report)}")
+
+
+def _headline(reports: Sequence[Report]) -> str:
+    """Where nothing is wrong: what ends by itself and may still be why somebody asks."""
+    open_now = sorted({each.agent for report in reports for each in report.agents if each.breaker == "open"})
+    waits = ((_longest(each), each.capability) for report in reports for each in report.waits)
+    seconds, capability = max(waits, default=(0.0, ""))
+    told = [f"the breaker of {', '.join(open_now)} is open"] if open_now else []
+    if seconds >= LONG_S:
+        told.append(f"{capability} has waited for {took(seconds)}")
+    return f"nothing is broken, but {'; '.join(told)}" if told else "all is well"
+
+
+def _longest(waits: Waits) -> float:
+    return max(waits.oldest_s or 0.0, waits.lane_s or 0.0)
 
 
 def _reports(seen: Seen) -> list[Report]:
@@ -114,7 +131,7 @@ def _waits(reports: Sequence[Report], queues: Queues) -> Table:
     """The longest first; lanes that hold something and that no router spoke of, last."""
     columns = ("CAPABILITY", "ROUTER", "WAIT", "OLDEST", "IN LANE", "LANE NOT EMPTY", "WHY")
     found = [(report.router, waits) for report in reports for waits in report.waits]
-    found.sort(key=lambda each: -max(each[1].oldest_s or 0.0, each[1].lane_s or 0.0))
+    found.sort(key=lambda each: -_longest(each[1]))
     told = {waits.capability for _, waits in found}
     found += [(_NONE, Waits(each)) for each in sorted(queues.lanes) if each not in told]
     rows: list[Sequence[str]] = [

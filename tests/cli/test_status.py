@@ -1,5 +1,6 @@
 """What `reach status` shows, first what is wrong."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -53,7 +54,14 @@ def shown(what: Seen, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_well_where_nobody_waits_for_long(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = replace(
+        R1, waits=(Waits("text.echo", 3, 12.0, "t1"),), agents=(AgentNow("a", 1, 1, "active", "closed"),)
+    )
+    assert shown(seen(beat("r1"), report(quiet)), capsys)[0] == "all is well"
+
+
+def test_what_is_not_broken_is_told_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
     what = seen(
         beat("r1"),
         report(R1),
@@ -63,7 +71,7 @@ def test_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
         rungs={1000: 3},
     )
     lines = shown(what, capsys)
-    assert lines[0] == "all is well"
+    assert lines[0] == "nothing is broken, but the breaker of b is open; text.echo has waited for 1 min 30 s"
     assert "text.echo r1 3 12 s 4 1 min 30 s a: at max concurrency 1/1" in lines
     assert "x.y - 0 - 2 - -" in lines
     assert "b r1 0/0 active open, 12.5 s more -" in lines
