@@ -476,7 +476,10 @@ def test_a_missing_folder_is_an_empty_fleet_and_a_warning(tmp_path: Path) -> Non
     assert fleet.manifests == ()
     assert [(problem.file, problem.message) for problem in fleet.warnings] == [
         (str(tmp_path / "tags.yaml"), "there is no such file, so no tag has synonyms"),
-        (str(tmp_path / "agents"), "there is no such folder, so no agent is known"),
+        (
+            str(tmp_path / "agents"),
+            "there is no such folder, so agents are known only by the manifests that they bring",
+        ),
     ]
     assert load_manifests(tmp_path / "none", TagTable({})) == []
 

@@ -269,6 +269,10 @@ class Worker:
 
     async def _run(self, run: Run) -> None:
         try:
+            if run.alone:
+                log.warning(
+                    "task %s was in a process that died: it runs alone", run.dispatch.envelope.task_id
+                )
             says_so = run.alone or run.dispatch.envelope.side_effects
             if says_so and not await self._said_started(run):
                 self._finish(run, Ending(OutcomeClass.RELEASED, "the broker did not take its start"), None)

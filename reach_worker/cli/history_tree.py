@@ -13,6 +13,7 @@ from reach_worker.ports import Dispatched, Ended, OutcomeSeen, Standing
 from reach_worker.store.records import StoredTask, TaskHistory
 
 MOST_OTHERS: Final = 20
+SAYS_SO: Final = "the task has side effects, or a process that had it died"
 _STYLES: Final = {
     TaskState.SUCCEEDED: "bold green",
     TaskState.DEAD_LETTER: "bold red",
@@ -111,7 +112,7 @@ def _add_attempt(place: Node, dispatch: Dispatched, history: TaskHistory) -> Non
     node.add(f"sent {local(dispatch.at)} by router {dispatch.router}, dispatch {dispatch.dispatch_id}", QUIET)
     for started in history.starts:
         if started.dispatch_id == dispatch.dispatch_id:
-            node.add(f"the agent said that it begins, {_after(dispatch.at, started.at)}")
+            node.add(f"the agent said that it begins, {_after(dispatch.at, started.at)}: {SAYS_SO}")
     outcomes = [each for each in history.outcomes if each.dispatch_id == dispatch.dispatch_id]
     for outcome in outcomes:
         _add_outcome(node, outcome, history, sent_at=dispatch.at)

@@ -144,6 +144,11 @@ class Breaker:
         """Its state, for people."""
         return self.state.value if self.policy.mode == "enforce" else f"{self.state.value} (observed)"
 
+    def told(self, now: float) -> str:
+        """Its state and, while it is open, for how long."""
+        left = f" for {self.open_until - now:.0f} s" if self.state is BreakerState.OPEN else ""
+        return f"{self.shown}{left}"
+
     def slots(self, of: int) -> int:
         """How many of so many slots the agent may use: fewer for a while after the breaker has closed."""
         return self.ramp.slots(of) if self.policy.mode == "enforce" else of

@@ -235,7 +235,8 @@ class FleetWatch:
         if changed or slots != agent.roster.slots():
             news.agents.add(beat.agent_id)
         if changed:
-            log.info("%s instance %s is %s", beat.agent_id, beat.instance_id, instance.state.value)
+            now = "stopping: it takes no more tasks" if beat.stopping else instance.state.value
+            log.info("%s instance %s is %s", beat.agent_id, beat.instance_id, now)
         if instance.goes_on():
             news.questions.append(Message(beat.mailbox, RESUME, {}, persistent=False))
         after = agent.roster.state()

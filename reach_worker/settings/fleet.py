@@ -111,7 +111,10 @@ class Folder:
     def warnings(self, settings: Settings) -> Iterator[Problem]:
         """What is allowed and probably not meant."""
         if not self.path.exists():
-            yield Problem("there is no such folder, so no agent is known", file=str(self.path))
+            yield Problem(
+                "there is no such folder, so agents are known only by the manifests that they bring",
+                file=str(self.path),
+            )
         for agent_id, document in self.documents.items():
             if fold(Path(document.file or "").stem) != agent_id:
                 message = f"the file of agent {agent_id!r} has another name"

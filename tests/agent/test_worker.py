@@ -330,7 +330,9 @@ def delivered_before(bench: Bench, times: int = 1) -> None:
         bench.broker.put_back(bench.queue, taken)
 
 
-async def test_one_that_was_delivered_before_runs_alone_and_nothing_is_taken_beside_it() -> None:
+async def test_one_that_was_delivered_before_runs_alone_and_nothing_is_taken_beside_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench, gate = gated(slots=4)
     for number in range(4):
         bench.dispatch(f"t{number}")
@@ -346,6 +348,7 @@ async def test_one_that_was_delivered_before_runs_alone_and_nothing_is_taken_bes
         gate.open.set()
         outcomes = [await bench.outcome() for _ in range(4)]
     assert outcomes[0].task_id == "t0"
+    assert "task t0 was in a process that died: it runs alone" in caplog.text
     assert kinds(*outcomes) == [OutcomeClass.SUCCEEDED] * 4
 
 

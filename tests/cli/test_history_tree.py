@@ -150,7 +150,7 @@ def test_an_outcome_whose_dispatch_is_not_known_is_shown_too() -> None:
 def test_a_dispatch_without_outcome_is_still_out() -> None:
     text = drawn(outcomes=(), ends=(), starts=(Started("d1", T0 + 2 * SECOND),))
 
-    assert "the agent said that it begins, 1 s after it was sent" in text
+    assert "the agent said that it begins, 1 s after it was sent: the task has side effects, or" in text
     assert "no outcome yet" in text
 
 

@@ -422,6 +422,12 @@ def test_one_that_only_observes_goes_through_the_states_and_lets_all_through() -
     assert (breaker.state, breaker.shown, breaker.slots(40)) == (CLOSED, "closed (observed)", 40)
 
 
+def test_it_tells_for_how_long_it_is_open() -> None:
+    breaker = opened()
+    assert breaker.told(breaker.open_until - 12.4) == "open for 12 s"
+    assert [b.told(T0) for b in (closed(), half_open())] == ["closed", "half_open"]
+
+
 def test_one_that_enforces_is_shut_while_it_is_open() -> None:
     assert [(b.shut, b.shown) for b in (closed(), opened(), half_open())] == [
         (False, "closed"),

@@ -120,7 +120,8 @@ async def test_a_suspect_gets_nothing_new() -> None:
     assert stage.answer("t1")["agent"] == "a"
 
 
-async def test_one_that_says_goodbye_gets_nothing_more() -> None:
+async def test_one_that_says_goodbye_gets_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     stage = Stage()
     await stage.router()
     agent = await stage.agent("a")
@@ -130,6 +131,7 @@ async def test_one_that_says_goodbye_gets_nothing_more() -> None:
     assert presence(stage) is PresenceState.DEAD
     assert not stage.dispatches("t1")
     assert not stage.answers()
+    assert f"a instance {agent.instance_id} is stopping: it takes no more tasks" in caplog.text
 
 
 async def test_one_that_comes_back_gets_work_again() -> None:

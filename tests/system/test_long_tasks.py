@@ -171,7 +171,7 @@ def test_one_that_goes_on_for_long_after_its_worker_was_told_to_stop_runs_once(
     stopping.signal(signal.SIGTERM)
     stopping.wait_for(PARKED)
     router = fleet.router
-    router.wait_for(rf"{agent_id} instance \S+ is dead")
+    router.wait_for(rf"{agent_id} instance \S+ is stopping")
     more = {f"t-{n}": {"capability": WORK, "payload": {"hold": 3}} for n in range(2, 26)}
     caller.publish(more)
     caller.until_answered(more, LIMIT_S)

@@ -126,7 +126,10 @@ class AgentJudge:
         if not self._move_breaker(agent, settled, rule.breaker):
             return False
         self.moved.add(agent.agent_id)
-        log.warning("breaker of %s: %s after %s", agent.agent_id, agent.breaker.shown, settled.outcome.value)
+        told = agent.breaker.told(self._desk.clock.monotonic())
+        log.warning(
+            "breaker of %s: %s, after %s in %s", agent.agent_id, told, settled.outcome, settled.capability
+        )
         if agent.breaker.state is BreakerState.OPEN:
             agent.breaker.give_way(self._desk.fleet.rank * GIVE_WAY_S)
         return True
