@@ -317,6 +317,7 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     if worker.left_behind:
         log.warning("%d runs could not be ended; leaving without them", worker.left_behind)
         os._exit(0)
+    log.info("agent %s instance %s has stopped", manifest.id, instance_id)
     return 0
 
 

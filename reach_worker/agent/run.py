@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 COOPERATIVE_S: Final = 1.0
 """After its time a handler sees ``cancelled`` and has so long to end by itself; then it is cancelled hard."""
 
+SHORTER: Final = "its limit this time, by its usual time or a deadline; it declares {:g} s"
 LOGGED: Final = {
     OutcomeClass.FAILED: logging.WARNING,
     OutcomeClass.TIMEOUT: logging.WARNING,
@@ -56,10 +57,22 @@ class _Exited(Exception):  # noqa: N818 - not an error of ours
 
 
 async def run_handler(
-    handler: Handler, task: Task, context: Context, *, threads: Executor, stop: asyncio.Event, max_bytes: int
+    handler: Handler,
+    task: Task,
+    context: Context,
+    *,
+    threads: Executor,
+    stop: asyncio.Event,
+    max_bytes: int,
+    declared_s: float = 0.0,
 ) -> Ending:
-    """Run a handler to its end, at most for the context's time; ``stop`` takes it back early. Logs an end that is bad."""
+    """Run a handler to its end, at most for the context's time; ``stop`` takes it back early. Logs an end that is bad.
+
+    ``declared_s``: how long its capability says that it may take.
+    """
     ending = await _run(handler, task, context, threads, stop, max_bytes)
+    if ending.kind is OutcomeClass.TIMEOUT and context.timeout_s < declared_s:
+        ending = replace(ending, message=f"{ending.message}, {SHORTER.format(declared_s)}")
     _log(ending, context)
     return ending
 

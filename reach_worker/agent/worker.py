@@ -290,6 +290,7 @@ class Worker:
                 threads=self._threads,
                 stop=run.stop,
                 max_bytes=self._policy.max_body_bytes,
+                declared_s=self._declared_s(run.dispatch.envelope.capability),
             )
             if ending.left_behind is not None:
                 self._hand.keep_slot(ending.left_behind)
@@ -305,6 +306,10 @@ class Worker:
             self._long_runs.ended(run)
             self._completed += 1
             self._bus.inbox.arrived.set()
+
+    def _declared_s(self, capability_id: str) -> float:
+        declared = self.manifest.capability(capability_id)
+        return (declared.timeout_ms or 0) / 1000 if declared else 0.0
 
     def _calls_of(self, run: Run, seconds_left: Callable[[], float]) -> AttemptCalls:
         policy, monotonic = self._policy.calls, self._clock.monotonic

@@ -1,5 +1,6 @@
 """What an outcome means for its task: done, again, or never again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,7 +20,9 @@ class TimeoutPolicy(BaseModel):
 
     attempt_ms: int = Field(8_000, gt=0, description="limit of an attempt where the capability declares none")
     floor_ms: int = Field(2_000, gt=0, description="no learned limit is shorter")
-    factor: float = Field(1.5, ge=1, description="learned limit: this times the agent's 99th percentile")
+    factor: float = Field(
+        1.5, ge=1, description="learned limit of a first try: this times the agent's 99th percentile"
+    )
     min_successes: int = Field(50, ge=1, le=WINDOW, description="successes before a limit is learned")
     pickup_s: float = Field(
         60.0, gt=0, description="longest wait in an agent's queue before a dispatch comes back"
@@ -148,15 +151,22 @@ def _exhausted(tried: Envelope, outcome: Outcome) -> Bury:
 
 
 def attempt_timeout_ms(
-    declared_ms: int | None, track: Track | None, policy: TimeoutPolicy, *, remaining_ms: int | None
+    declared_ms: int | None,
+    track: Track | None,
+    policy: TimeoutPolicy,
+    *,
+    remaining_ms: int | None,
+    tried: Sequence[Attempt] = (),
 ) -> int:
     """Limit of one attempt in milliseconds.
 
     ``factor`` × the agent's 99th percentile once enough successes are known, never below the floor, never above what is
-    declared or what is left until the deadline. A slow agent must not lengthen its own leash.
+    declared or what is left until the deadline. A slow agent must not lengthen its own leash. But a task that ``tried``
+    and was out of time may be a longer one than most: it gets what is declared, or no attempt could ever do it.
     """
     limit = declared_ms if declared_ms is not None else policy.attempt_ms
-    if track is not None and len(track.service) >= policy.min_successes:
+    longer = any(attempt.outcome is OutcomeClass.TIMEOUT for attempt in tried)
+    if not longer and track is not None and len(track.service) >= policy.min_successes:
         typical = track.service.quantile(0.99) or 0.0
         limit = min(limit, max(policy.floor_ms, int(typical * 1000 * policy.factor)))
     return max(1, limit if remaining_ms is None else min(limit, remaining_ms))

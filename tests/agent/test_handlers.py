@@ -376,3 +376,18 @@ def test_a_declaration_that_is_wrong() -> None:
 
 def test_the_process_is_still_here() -> None:
     assert sys.exc_info() == (None, None, None)
+
+
+async def test_one_that_was_given_less_time_than_it_declares_says_so() -> None:
+    agent = echo()
+
+    @agent.capability(CAPABILITY, timeout_ms=60_000)
+    async def wait(_: Payload, context: Context) -> None:
+        await context.wait_cancelled()
+        await asyncio.Event().wait()
+
+    outcome, _ = await ended(agent, timeout_ms=30)
+    assert outcome.outcome is OutcomeClass.TIMEOUT
+    assert outcome.message == (
+        "not done after 0.03 s, its limit this time, by its usual time or a deadline; it declares 60 s"
+    )

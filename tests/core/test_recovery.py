@@ -305,6 +305,23 @@ def test_one_slow_success_in_a_hundred_does_not_lengthen_the_leash() -> None:
     assert attempt_timeout_ms(20_000, track, TIMEOUTS, remaining_ms=None) == 3_000
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "limit_ms"),
+    [
+        ((), 3_000),
+        ((OutcomeClass.FAILED, OutcomeClass.UNAVAILABLE), 3_000),
+        ((OutcomeClass.TIMEOUT,), 20_000),
+        ((OutcomeClass.TIMEOUT, OutcomeClass.UNAVAILABLE), 20_000),
+    ],
+)
+def test_a_task_that_was_out_of_time_gets_what_is_declared(
+    outcomes: tuple[OutcomeClass, ...], limit_ms: int
+) -> None:
+    tried = [attempt(outcome) for outcome in outcomes]
+    limit = attempt_timeout_ms(20_000, track_of(2.0, 50), TIMEOUTS, remaining_ms=None, tried=tried)
+    assert limit == limit_ms
+
+
 @given(
     st.none() | st.integers(1, 10**8),
     st.floats(0, 10_000),

@@ -175,7 +175,8 @@ def test_half_an_hour_takes_no_time() -> None:
 
 def test_after_its_time_it_is_ended() -> None:
     handled = run_handler_sync(napper(), "nap", {"seconds": 30}, timeout=5)
-    assert (handled.outcome, handled.error) == ("timeout", "not done after 5 s")
+    assert handled.outcome == "timeout"
+    assert handled.error.startswith("not done after 5 s")
 
 
 def test_it_is_taken_back_while_it_runs() -> None:

@@ -170,3 +170,25 @@ async def test_a_retry_that_comes_back_late_is_told(caplog: pytest.LogCaptureFix
     await stage.router()
     assert stage.answer("t1")["status"] == "succeeded"
     assert "task t1 comes back from its retry queue 6" in caplog.text
+
+
+async def test_a_task_that_takes_longer_than_most_has_all_its_time_when_it_is_tried_again() -> None:
+    stage = Stage()
+    await stage.router()
+    limits: list[int] = []
+
+    def script(work: Work) -> Reply:
+        if work.task_id != "long":
+            return Reply(duration_ms=100.0)
+        limits.append(work.dispatch.timeout_ms)
+        return Reply(OutcomeClass.TIMEOUT if work.dispatch.timeout_ms < 5_000 else OutcomeClass.SUCCEEDED)
+
+    await stage.agent("a", slots=10, script=script, capability_timeout_ms=60_000)
+    for number in range(50):
+        stage.publish(f"t{number}")
+    await stage.pass_time(5)
+    assert len(stage.answers()) == 50
+    stage.publish("long")
+    await stage.pass_time(10)
+    assert limits == [2_000, 60_000]
+    assert stage.answer("long")["status"] == "succeeded"

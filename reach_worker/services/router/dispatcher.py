@@ -279,6 +279,7 @@ class Dispatcher:
             self._desk.fleet.record.of(agent_id, envelope.capability),
             self._desk.policies.timeouts,
             remaining_ms=None if left_us is None else left_us // 1000,
+            tried=envelope.stretch,
         )
 
     def _shadow(self, waiting: Waiting, now: float) -> Decision | None:

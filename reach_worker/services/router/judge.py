@@ -200,5 +200,6 @@ class AgentJudge:
         capability = agent.manifest.capability(dispatch.envelope.capability)
         track = self._desk.fleet.record.of(agent.agent_id, dispatch.envelope.capability)
         declared_ms = capability.timeout_ms if capability else None
-        fair_ms = attempt_timeout_ms(declared_ms, track, self._desk.policies.timeouts, remaining_ms=None)
+        policy, tried = self._desk.policies.timeouts, dispatch.envelope.stretch
+        fair_ms = attempt_timeout_ms(declared_ms, track, policy, remaining_ms=None, tried=tried)
         return dispatch.envelope.deadline is not None and dispatch.timeout_ms < fair_ms
