@@ -19,6 +19,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 SET_UP = {
     "scripts/run",
     "scripts/test",
+    "scripts/setup",
     "export REACH_AMQP_URL=$(scripts/broker start)",
     ". .venv/bin/activate",
     "scripts/broker stop",
