@@ -149,7 +149,8 @@ def _not_over(task_id: str, found: Found | None, timeout_s: float) -> CallTimeou
         return CallTimeout(task_id, why=f"no router answered within {timeout_s or ONCE_S:g} s")
     if not found.known:
         return UnknownTask(task_id, why="no router knows it, or it is somebody else's")
-    return CallTimeout(task_id, why=f"it is not over after {timeout_s:g} s: {found.state}")
+    after = f" after {timeout_s:g} s" if timeout_s else ""
+    return CallTimeout(task_id, why=f"it is not over{after}: {found.state.replace('_', ' ')}")
 
 
 async def find(line: Line, task_id: str, within_s: float) -> Found | None:

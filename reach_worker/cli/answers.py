@@ -21,5 +21,6 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
         sys.stdout.write(orjson.dumps(content.get("result"), option=orjson.OPT_INDENT_2).decode() + "\n")
     else:
         reason = f", {content['reason']}" if "reason" in content else ""
-        put(f"task {answer.task_id} {answer.status}{reason}: {content.get('error', 'no error is given')}")
+        error = f": {content['error']}" if content.get("error") else ""
+        put(f"task {answer.task_id} {answer.status}{reason}{error}")
     sys.stdout.flush()

@@ -182,8 +182,10 @@ async def test_a_task_is_submitted_now_and_fetched_later() -> None:
         found = await at.reach.find(handle.task_id)
         assert found is not None
         assert found.state == "under_way"
-        with pytest.raises(CallTimeout, match=r"not over after 0\.2 s: under_way"):
+        with pytest.raises(CallTimeout, match=r"not over after 0\.2 s: under way"):
             await handle.result(timeout=0.2)
+        with pytest.raises(CallTimeout, match=": it is not over: under way"):
+            await at.reach.fetch(handle.task_id, timeout=0)
         await at.agent.end(work, Reply(result=b"[1]"))
         assert await handle.result() == [1]
         assert await at.reach.fetch(handle.task_id, timeout=0) == [1]
