@@ -22,7 +22,7 @@ from reach_worker.core.envelope import Envelope, text
 from reach_worker.core.gates import GateKind
 from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
 from reach_worker.core.routing import Chosen, Decision, ranked
-from reach_worker.core.task import LONGEST_ID, Task
+from reach_worker.core.task import LONGEST_ID, OURS, Task
 
 ROUND: Final = "x-reach-round"
 """Header that makes a message a watch: which legs there are."""
@@ -87,11 +87,11 @@ def round_from(headers: Mapping[str, Any]) -> Round | None:
 
 def leg_id(envelope: Envelope, agent_id: str) -> str:
     """The task id of an agent's leg in the round that would begin now."""
-    suffix = f"~{envelope.life}.{envelope.next_attempt}.{agent_id}"
+    suffix = f"{OURS}{envelope.life}.{envelope.next_attempt}.{agent_id}"
     if len(envelope.task_id) + len(suffix) <= LONGEST_ID:
         return envelope.task_id + suffix
     digest = blake2b((envelope.task_id + suffix).encode(), digest_size=16).hexdigest()
-    return f"{envelope.task_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
+    return f"{envelope.task_id[: LONGEST_ID - len(digest) - 1]}{OURS}{digest}"
 
 
 def leg_envelope(envelope: Envelope, leg: Leg, of: Round, *, race: bool) -> Envelope:

@@ -15,6 +15,7 @@ from reach_worker.core.call_off import CANCEL_TASK, called_off
 from reach_worker.core.envelope import Envelope, envelope_from
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.task import OURS
 from reach_worker.core.task_errors import CallTimeout, DeadLettered, TaskCancelled, Unmatched
 from reach_worker.testing import Fate
 from tests.agent.bench import CAPABILITY, LIMIT_S, Bench, echo
@@ -99,6 +100,7 @@ async def test_a_call_is_a_task_of_the_same_flow_and_its_result_comes_back() -> 
         1,
     )
     assert envelope.chain() == ("echo",)
+    assert OURS in envelope.task_id, "a stranger could be there first with an id that he can work out"
     assert (envelope.capability, envelope.correlation_id) == ("text.two", envelope.task_id)
     assert (body["capability"], body["payload"], body["metadata"]) == ("text.two", {"n": 2}, {"k": "v"})
     assert 0 < body["deadline_ms"] <= dispatch.timeout_ms

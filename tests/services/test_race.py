@@ -6,7 +6,7 @@ from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import Decided
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
-from tests.services.stage import Stage
+from tests.services.stage import CALLER, Stage
 from tests.services.test_call_offs import cancel, yes
 
 
@@ -350,3 +350,35 @@ async def test_the_store_may_be_away() -> None:
     stage.store.away = False
     await stage.come_to_rest()
     assert len(stage.ends("t")) == 1
+
+
+@pytest.mark.parametrize("way", ["its message id", "its own field", "no task at all"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_stranger_cannot_be_there_first_with_the_id_of_a_leg(way: str, when: str) -> None:
+    """Else the race would take the end of his task for that of the leg."""
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    await stage.agent("stranger", "other.echo", script=lambda _: Reply(result=b'"stolen"'))
+
+    async def steal() -> None:
+        if way == "its own field":
+            stage.broker.send_task({"capability": "other.echo", "task_id": "t~0.1.a"}, reply_to=CALLER)
+        else:
+            unknown = {"nonsense": 1} if way == "no task at all" else {}
+            stage.publish("t~0.1.a", "other.echo", **unknown)
+        await stage.settle()
+
+    if when == "before":
+        await steal()
+    stage.publish("t", mode="race")
+    await stage.settle()
+    if when == "meanwhile":
+        await steal()
+
+    assert (leg(a).task_id, leg(b).task_id) == ("t~0.1.a", "t~0.1.b")
+    await a.end(leg(a), Reply(result=b'"mine"'))
+    await stage.settle()
+    assert stage.answer("t")["result"] == "mine"
+    assert [told["reason"] for told in stage.answers() if told["task_id"] != "t"] == ["invalid"]
+    assert stage.letter().envelope.task_id not in {"t", "t~0.1.a"}
