@@ -1,8 +1,12 @@
 """A race: two agents, and the one that says something first has won, whatever it says."""
 
+from dataclasses import replace
+
 import pytest
 
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.group import ROUND, Leg, round_from
+from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import Decided
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
@@ -382,3 +386,61 @@ async def test_a_stranger_cannot_be_there_first_with_the_id_of_a_leg(way: str, w
     assert stage.answer("t")["result"] == "mine"
     assert [told["reason"] for told in stage.answers() if told["task_id"] != "t"] == ["invalid"]
     assert stage.letter().envelope.task_id not in {"t", "t~0.1.a"}
+
+
+def take_watch(stage: Stage) -> Delivery:
+    """The one watch that is on its way."""
+    rung = stage.names.retry(4000)
+    (watch,) = stage.broker.messages(rung)
+    stage.broker.queues[rung].ready.clear()
+    return watch
+
+
+async def test_a_watch_of_a_round_that_is_over_changes_nothing_in_the_next_one() -> None:
+    """It came late, to a router that remembers nothing of that round."""
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    stage.publish("t", mode="race")
+    await stage.settle()
+    first = take_watch(stage)
+    await a.end(leg(a), Reply(OutcomeClass.FAILED, "broken"))
+    for work in list(b.held):
+        await b.end(work, Reply(OutcomeClass.CANCELLED))
+    await stage.pass_time(1.5)
+    assert [work.task_id for work in (*a.held, *b.held)] == ["t~0.2.b"]
+    stage.kill(stage.r1)
+    await stage.router()
+    await stage.pass_time(10)
+    stage.broker.put_message(stage.names.returns, first.body, dict(first.headers))
+    await stage.pass_time(3)
+
+    assert stage.answers() == []
+    await b.end(leg(b), Reply(result=b'"second"'))
+    await stage.come_to_rest()
+    assert [(one["attempt"], one["result"]) for one in stage.answers()] == [(2, "second")]
+
+
+async def test_of_a_round_that_began_twice_one_goes_on_and_the_other_agents_are_stopped() -> None:
+    """A router began it, died, and the next one began it again with other agents."""
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    c = await stage.agent("c", script=hold)
+    c.obeys = True
+    watch = take_watch(stage)
+    of = round_from(watch.headers)
+    assert of is not None
+    other = replace(of, legs=(Leg("t~0.1.b", "b"), Leg("t~0.1.c", "c")))
+    headers = {**leg(b).dispatch.envelope.headers(), "x-reach-task": "t~0.1.c", "x-reach-to-agent": "c"}
+    stage.broker.put_message(stage.names.returns, watch.body, headers)
+    await stage.settle()
+    assert leg(c).task_id == "t~0.1.c"
+    twice = {**watch.headers, ROUND: other.header()}
+    stage.broker.put_message(stage.names.returns, watch.body, twice)
+    await stage.pass_time(1)
+
+    assert c.held == []
+    assert (len(a.held), len(b.held)) == (1, 1)
+    await a.end(leg(a), Reply(result=b'"from a"'))
+    await stage.come_to_rest()
+    assert [one["result"] for one in stage.answers()] == ["from a"]
