@@ -1,6 +1,7 @@
 """A handler calls other agents: what goes out, what comes back, and where it ends."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -281,6 +282,8 @@ async def test_what_is_open_is_taken_back_with_the_attempt(plain: bool) -> None:
         async def run_async(_: Mapping[str, Any], context: Context) -> Any:
             return await context.call("text.two", {})
 
+    unseen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: unseen.append(str(about["message"])))
     desk = Desk(Bench(agent))
     bench = desk.bench
     async with bench.running():
@@ -289,8 +292,10 @@ async def test_what_is_open_is_taken_back_with_the_attempt(plain: bool) -> None:
         await bench.say("cancel.echo", b"d-t1")
         assert await desk.cancelled() == envelope.task_id
         outcome = await bench.outcome()
+    gc.collect()
 
     assert outcome.outcome is OutcomeClass.CANCELLED
+    assert unseen == [], "what it raises when it is stopped is nothing for the log"
     assert not bench.worker.left_behind
 
 
