@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.group import ROUND, Leg, round_from
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import Decided
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
-from tests.services.stage import CALLER, Stage
+from tests.services.stage import CALLER, Stage, rules
 from tests.services.test_call_offs import cancel, yes
 
 
@@ -143,15 +144,49 @@ async def test_an_agent_that_goes_without_a_word_leaves_the_race_to_the_other(ki
     assert (told["agent"], told["attempt"]) == ("b", 1)
 
 
-async def test_when_both_go_the_task_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    "kind", [OutcomeClass.UNAVAILABLE, OutcomeClass.RATE_LIMITED, OutcomeClass.RELEASED, OutcomeClass.TIMEOUT]
+)
+async def test_when_both_go_the_task_is_tried_again(kind: OutcomeClass) -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b")
-    await a.end(leg(a), Reply(OutcomeClass.UNAVAILABLE))
-    await b.end(leg(b), Reply(OutcomeClass.UNAVAILABLE))
+    await a.end(leg(a), Reply(kind))
+    await b.end(leg(b), Reply(kind))
     a.script = b.script = succeed
     await stage.come_to_rest()
     assert stage.answer("t")["status"] == "succeeded"
     assert stage.answer("t")["attempt"] == 2
+
+
+async def test_when_the_winner_dies_after_its_first_word_the_task_is_tried_again() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.speak(leg(a))
+    await stage.settle()
+    assert b.held == []
+    a.die()
+    await stage.pass_time(20)
+    assert leg(b).task_id == "t~0.2.b"
+    await b.end(leg(b), Reply(result=b'"from b"'))
+    await stage.come_to_rest()
+    told = stage.answer("t")
+    assert (told["result"], told["attempt"]) == ("from b", 2)
+    (failed,) = told["failed_attempts"]
+    assert (failed["agent"], failed["outcome"]) == ("a", "released")
+    assert "died while it ran" in failed["message"]
+
+
+async def test_agents_that_hand_back_whatever_they_get_are_not_asked_for_ever() -> None:
+    stage = Stage(policies=rules(retry=RetryPolicy(max_dispatches=5, cap_s=4)))
+    a, b = await start(stage, "a", "b")
+    a.script = b.script = lambda _: Reply(OutcomeClass.RELEASED, "not now", started=False)
+    for agent in (a, b):
+        await agent.end(leg(agent), Reply(OutcomeClass.RELEASED, "not now", started=False))
+    await stage.come_to_rest()
+    letter = stage.letter()
+    assert letter.reason is DeadLetterReason.ATTEMPTS_EXHAUSTED
+    assert letter.error == "5 attempts, the last: released: not now"
+    assert len(stage.ends("t")) == 1
 
 
 async def test_after_all_its_attempts_it_is_one_dead_letter() -> None:
