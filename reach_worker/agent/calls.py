@@ -21,7 +21,7 @@ from reach_worker.core.call_limits import CallPolicy
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.tags import fold
-from reach_worker.core.task import Task
+from reach_worker.core.task import OURS, Task
 from reach_worker.core.task_errors import CallTimeout, result_of
 from reach_worker.core.visits import Visit, work_name
 from reach_worker.errors import ReachError
@@ -161,7 +161,7 @@ class AttemptCalls:
     def _envelope(self, name: str, capability: str) -> Envelope:
         mine, agent_id = self.dispatch.envelope, self.dispatch.agent_id
         attempt = f"{mine.task_id} {mine.life} {mine.next_attempt} {name}"
-        task_id = blake2b(attempt.encode(), digest_size=16).hexdigest()
+        task_id = OURS + blake2b(attempt.encode(), digest_size=16).hexdigest()
         had = work_name(mine.capability, self.task.payload)
         return Envelope(
             task_id=task_id,

@@ -35,6 +35,8 @@ class Options(TypedDict, total=False):
     traceparent: str | None
 
 
+EARLIER_S: Final = 2.0
+"""So much before the caller's time is up a fan-out ends, at most: with the answers that are there, and who is missing."""
 KNOWN: Final = frozenset(Options.__annotations__)
 
 
@@ -109,12 +111,17 @@ def _refuse_unknown(options: Options) -> None:
 
 
 def _deadline_ms(wish: Wish, options: dict[str, Any]) -> int | None:
-    """The task's deadline: what was said of it (``None``: it has none), else the time that the caller waits."""
+    """The task's deadline: what was said of it (``None``: it has none), else the time that the caller waits.
+
+    At its deadline a fan-out does not end in vain, so there must be time left for its answer.
+    """
     seconds = options.pop("deadline", None) if "deadline" in wish.options else wish.timeout
     if seconds is None:
         return None
     if not isinstance(seconds, int | float) or not seconds > 0:
         raise BadInput(f"the deadline is a number of seconds above 0, not {seconds!r}")
+    if "deadline" not in wish.options and options.get("mode") == "fanout":
+        seconds -= min(EARLIER_S, seconds / 4)
     return min(max(1, round(seconds * 1000)), LONGEST_DEADLINE_MS)
 
 

@@ -12,7 +12,15 @@ from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
 from reach_worker.core.reply_address import why_not_answered
 from reach_worker.core.tags import TagTable, fold
-from reach_worker.core.task import LONGEST_DEADLINE_MS, LONGEST_ID, Refusal, Task, decode_task, usable_id
+from reach_worker.core.task import (
+    LONGEST_DEADLINE_MS,
+    LONGEST_ID,
+    OURS,
+    Refusal,
+    Task,
+    decode_task,
+    usable_id,
+)
 from reach_worker.core.value import value
 from reach_worker.core.visits import been_at, work_name
 
@@ -78,6 +86,8 @@ def admit_public(
     )
     if task.handoff is not None:
         return _refused(envelope, HANDED_BY_NOBODY, delivery)
+    if task.task_id is None and OURS in (delivery.message_id or ""):
+        return _refused(envelope, ID_OF_OURS, delivery)
     if task.side_effects and not has_own_id(task, delivery):
         return _refused(envelope, NEEDS_ID, delivery)
     return Admitted(envelope, task, delivery.body)
@@ -86,6 +96,12 @@ def admit_public(
 HANDED_BY_NOBODY: Final = Refusal(
     DeadLetterReason.INVALID,
     "field 'handoff' is written by routers, where an agent hands a task on; your own fields go into metadata",
+)
+
+ID_OF_OURS: Final = Refusal(
+    DeadLetterReason.INVALID,
+    f"the message id, which is the task's, must hold no {OURS!r}: it marks the tasks that routers and agents make "
+    "themselves",
 )
 
 NEEDS_ID: Final = Refusal(
@@ -221,4 +237,5 @@ def _capability(task: Task) -> str:
 
 
 def _message_id(delivery: Delivery) -> str | None:
-    return delivery.message_id if usable_id(delivery.message_id) else None
+    given = delivery.message_id
+    return given if given is not None and usable_id(given) and OURS not in given else None

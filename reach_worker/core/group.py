@@ -18,11 +18,13 @@ from typing import Any, Final
 
 import orjson
 
+from reach_worker.core.backoff import RetryPolicy, delay_s
 from reach_worker.core.envelope import Envelope, text
 from reach_worker.core.gates import GateKind
-from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
+from reach_worker.core.outcome import Attempt, DeadLetterReason, Outcome, OutcomeClass
+from reach_worker.core.recovery import Bury, Step, TryAgain, next_step
 from reach_worker.core.routing import Chosen, Decision, ranked
-from reach_worker.core.task import LONGEST_ID, Task
+from reach_worker.core.task import LONGEST_ID, OURS, Task
 
 ROUND: Final = "x-reach-round"
 """Header that makes a message a watch: which legs there are."""
@@ -87,11 +89,11 @@ def round_from(headers: Mapping[str, Any]) -> Round | None:
 
 def leg_id(envelope: Envelope, agent_id: str) -> str:
     """The task id of an agent's leg in the round that would begin now."""
-    suffix = f"~{envelope.life}.{envelope.next_attempt}.{agent_id}"
+    suffix = f"{OURS}{envelope.life}.{envelope.next_attempt}.{agent_id}"
     if len(envelope.task_id) + len(suffix) <= LONGEST_ID:
         return envelope.task_id + suffix
     digest = blake2b((envelope.task_id + suffix).encode(), digest_size=16).hexdigest()
-    return f"{envelope.task_id[: LONGEST_ID - len(digest) - 1]}~{digest}"
+    return f"{envelope.task_id[: LONGEST_ID - len(digest) - 1]}{OURS}{digest}"
 
 
 def leg_envelope(envelope: Envelope, leg: Leg, of: Round, *, race: bool) -> Envelope:
@@ -159,13 +161,24 @@ def cannot_work(decision: Decision, agent_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LegEnd:
-    """How a leg ended. ``attempt``: its last one, ``None`` if no agent ever had it. ``result``: JSON, of a success."""
+    """How a leg ended.
+
+    ``attempt``: its last one, ``None`` if no agent ever had it. ``result``: JSON, of a success, ``size`` its bytes.
+    ``fits``: there is room for its result in the group's answer.
+    """
 
     agent_id: str
     outcome: OutcomeClass
     message: str
     result: Any = None
     attempt: Attempt | None = None
+    size: int = 0
+    fits: bool = True
+
+    @property
+    def good(self) -> bool:
+        """It has a result that can be told."""
+        return self.outcome is OutcomeClass.SUCCEEDED and self.fits
 
     @property
     def spoke(self) -> bool:
@@ -183,7 +196,8 @@ def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
         case {"final": False}:
             return None
         case {"status": "succeeded", "result": result}:
-            return LegEnd(str(said.get("agent") or leg.agent_id), OutcomeClass.SUCCEEDED, "", result)
+            agent_id = str(said.get("agent") or leg.agent_id)
+            return LegEnd(agent_id, OutcomeClass.SUCCEEDED, "", result, size=len(answer))
         case {"status": "dead_letter", "error": str(error)}:
             return _failed_leg(said, error, leg)
         case {"status": "cancelled"}:
@@ -201,6 +215,23 @@ def _failed_leg(said: Mapping[str, Any], error: str, leg: Leg) -> LegEnd:
         return LegEnd(leg.agent_id, OutcomeClass.RELEASED, error)
     last = attempts[-1]
     return LegEnd(last.agent_id, last.outcome, error, attempt=last)
+
+
+def room(task: Task, max_bytes: int) -> int:
+    """Bytes that the results of a group may have together, so that its answer is no larger than twice a task may be.
+
+    A broker ends the session of whoever sends more than it takes (RabbitMQ 4: 16 MiB), and again with every attempt.
+    """
+    if task.mode == "race":
+        return max_bytes
+    copies = 3 if task.aggregate == "vote" else 2
+    return (2 * max_bytes - max_bytes // 8) // copies
+
+
+def without_result(end: LegEnd, leg: Leg) -> LegEnd:
+    """The end of a leg whose result there is no room for: it is in the leg's own answer."""
+    why = f"its result has {end.size} bytes, too many beside the others: `reach fetch {leg.task_id}` gets it"
+    return replace(end, message=why, result=None, fits=False)
 
 
 # -- what follows
@@ -246,11 +277,29 @@ def race_verdict(
     return Open()
 
 
+def after_round(
+    envelope: Envelope, attempt: Attempt, outcome: Outcome, *, policy: RetryPolicy, draw: float
+) -> Step:
+    """What follows from a round that failed: as from any other attempt.
+
+    One that nobody began is an attempt as well, which spends no retry: the next one must have another number, for with
+    the same one its legs would be those that have ended.
+    """
+    if outcome.outcome is not OutcomeClass.RELEASED:
+        return next_step(envelope, attempt, outcome, policy=policy, draw=draw)
+    tried = envelope.with_attempt(attempt)
+    if len(tried.attempts) >= policy.max_dispatches:
+        error = f"{len(tried.attempts)} attempts, the last: released: {outcome.message}"
+        return Bury(tried, DeadLetterReason.ATTEMPTS_EXHAUSTED, error)
+    before = sum(1 for each in envelope.attempts if each.outcome is OutcomeClass.RELEASED)
+    return TryAgain(tried, delay_s(before, draw, policy) if before else 0.0)
+
+
 def fanout_verdict(
     task: Task, of: Round, ends: Mapping[str, LegEnd], waits: Mapping[str, str], *, now_us: int
 ) -> Open | Gathered:
     """Where a fan-out stands. ``waits``: of legs that have not ended, what they wait for, as far as that is known."""
-    good = [end for end in ends.values() if end.outcome is OutcomeClass.SUCCEEDED]
+    good = [end for end in ends.values() if end.good]
     enough = task.aggregate == "first_n" and len(good) >= (task.first_n or 1)
     if task.aggregate == "vote" and good:
         enough = max(votes(good).values()) * 2 > len(of.legs)
@@ -277,15 +326,16 @@ def aggregate(task: Task, gathered: Gathered) -> dict[str, Any] | None:
     ``result`` is, by the task's ``aggregate``: what each agent gave (``all``), what the first ones gave (``first_n``), or
     the result that most agents gave (``vote``; of equals the one that came first), with the tally.
     """
-    good = [end for end in gathered.ends if end.outcome is OutcomeClass.SUCCEEDED]
+    good = [end for end in gathered.ends if end.good]
     bad = [end for end in gathered.ends if end.outcome is not OutcomeClass.SUCCEEDED]
+    missing = [*gathered.missing, *((end.agent_id, end.message) for end in gathered.ends if not end.fits)]
     if not good:
         return None
     fields: dict[str, Any] = {
         "mode": "fanout",
         "answers": [{"agent": end.agent_id, "result": end.result} for end in good],
         "failed": [{"agent": e.agent_id, "outcome": e.outcome.value, "error": e.message} for e in bad],
-        "missing": [{"agent": agent_id, "why": why} for agent_id, why in gathered.missing],
+        "missing": [{"agent": agent_id, "why": why} for agent_id, why in missing],
     }
     match task.aggregate:
         case "all":
@@ -304,5 +354,7 @@ def nobody(gathered: Gathered) -> tuple[DeadLetterReason, str]:
     """Why a fan-out without one success is a dead letter, in words that name every agent."""
     told = [f"{end.agent_id}: {end.outcome.value}: {end.message}" for end in gathered.ends]
     told += [f"{agent_id}: {why}" for agent_id, why in gathered.missing]
+    if not all(end.fits for end in gathered.ends):
+        return DeadLetterReason.TOO_LARGE, f"no result that could be told: {'; '.join(told)}"
     reason = DeadLetterReason.ATTEMPTS_EXHAUSTED if gathered.ends else DeadLetterReason.EXPIRED
     return reason, f"no agent succeeded: {'; '.join(told)}"

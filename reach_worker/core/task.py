@@ -26,6 +26,10 @@ from reach_worker.core.plain_words import in_words, kind_of
 
 SUPPORTED_SCHEMA_VERSIONS: Final = (1,)
 LONGEST_ID: Final = 200
+OURS: Final = "~"
+"""Is in the id of every task that we make (a leg of a race, a call), and in none that a caller gives: with an id that he
+can guess he could have been first, and the answer to a stranger's task would count as the agent's.
+"""
 MOST_ENTRIES: Final = 1_000
 """Entries of ``metadata`` and ``attachments``. Without a bound a few megabytes of wrong ones take half a minute."""
 LONGEST_DEADLINE_MS: Final = 365 * 24 * 3_600_000
@@ -50,6 +54,12 @@ def _is_id(text: str) -> str:
     return text
 
 
+def _is_given_id(text: str) -> str:
+    if OURS in text:
+        raise ValueError(f"must hold no {OURS!r}: it marks the tasks that routers and agents make themselves")
+    return text
+
+
 def _is_name(text: str) -> str:
     if not text.strip() or any(character < " " or character == "\x7f" for character in text):
         raise ValueError("must not be blank, and holds no control characters")
@@ -70,6 +80,7 @@ def _few(value: object) -> object:
 
 
 Id = Annotated[str, AfterValidator(_is_id)]
+GivenId = Annotated[str, AfterValidator(_is_id), AfterValidator(_is_given_id)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_ID), AfterValidator(_is_name)]
 Intent = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
 Payload = Annotated[dict[str, Any], PlainValidator(_is_object, json_schema_input_type=dict[str, Any])]
@@ -82,7 +93,7 @@ class Task(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    task_id: Id | None = Field(None, description="unique id; else the message id, else one is made")
+    task_id: GivenId | None = Field(None, description="unique id; else the message id, else one is made")
     capability: Name | None = Field(None, description="exact id of the capability wanted")
     intent: Intent | None = Field(
         None, description="what is wanted, in free text, where the capability is not known"

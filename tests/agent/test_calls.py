@@ -1,6 +1,7 @@
 """A handler calls other agents: what goes out, what comes back, and where it ends."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from reach_worker.core.call_off import CANCEL_TASK, called_off
 from reach_worker.core.envelope import Envelope, envelope_from
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.task import OURS
 from reach_worker.core.task_errors import CallTimeout, DeadLettered, TaskCancelled, Unmatched
 from reach_worker.testing import Fate
 from tests.agent.bench import CAPABILITY, LIMIT_S, Bench, echo
@@ -99,6 +101,7 @@ async def test_a_call_is_a_task_of_the_same_flow_and_its_result_comes_back() -> 
         1,
     )
     assert envelope.chain() == ("echo",)
+    assert OURS in envelope.task_id, "a stranger could be there first with an id that he can work out"
     assert (envelope.capability, envelope.correlation_id) == ("text.two", envelope.task_id)
     assert (body["capability"], body["payload"], body["metadata"]) == ("text.two", {"n": 2}, {"k": "v"})
     assert 0 < body["deadline_ms"] <= dispatch.timeout_ms
@@ -279,6 +282,8 @@ async def test_what_is_open_is_taken_back_with_the_attempt(plain: bool) -> None:
         async def run_async(_: Mapping[str, Any], context: Context) -> Any:
             return await context.call("text.two", {})
 
+    unseen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: unseen.append(str(about["message"])))
     desk = Desk(Bench(agent))
     bench = desk.bench
     async with bench.running():
@@ -287,8 +292,10 @@ async def test_what_is_open_is_taken_back_with_the_attempt(plain: bool) -> None:
         await bench.say("cancel.echo", b"d-t1")
         assert await desk.cancelled() == envelope.task_id
         outcome = await bench.outcome()
+    gc.collect()
 
     assert outcome.outcome is OutcomeClass.CANCELLED
+    assert unseen == [], "what it raises when it is stopped is nothing for the log"
     assert not bench.worker.left_behind
 
 

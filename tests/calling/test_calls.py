@@ -115,6 +115,18 @@ async def test_the_time_that_a_caller_waits_is_the_deadline_of_his_task_unless_h
         assert lasts == [0.5, 600.0]
 
 
+async def test_a_fan_out_ends_a_little_before_its_caller_gives_up() -> None:
+    """Else he would never see the answer that says who is missing."""
+    async with scene() as at, asyncio.TaskGroup() as group:
+        for timeout, lasts in ((60, 58.0), (4, 3.0)):
+            calling = group.create_task(at.reach.call(CAPABILITY, {}, mode="fanout", timeout=timeout))
+            (work,) = await at.held()
+            envelope = work.dispatch.envelope
+            assert round(((envelope.deadline or 0) - envelope.first_seen) / 1e6, 1) == lasts
+            await at.agent.end(work, Reply(result=b"1"))
+            assert await calling == {"ann": 1}
+
+
 async def test_a_deadline_that_was_only_the_time_out_is_told_as_one() -> None:
     async with scene() as at:  # where the clock runs faster than ours, so the router is the one who gives up
         at.agent.die()

@@ -110,6 +110,15 @@ def test_where_the_id_comes_from(message_id: str | None, task_id: str | None, ex
     assert admitted(message(raw, message_id=message_id)).envelope.task_id == expected
 
 
+def test_an_id_as_we_make_them_is_nobody_elses() -> None:
+    for made in (message(message_id="t~0.1.a"), message(body(task_id="~c1"), message_id="m")):
+        read = refused(public(made))
+        assert (read.reason, read.envelope.task_id in {"made-1", "m"}) == (DeadLetterReason.INVALID, True)
+        assert "no '~'" in read.error
+    assert refused(public(message(b"{", message_id="t~0.1.a"))).envelope.task_id == "made-1"
+    assert admitted(message(body(task_id="t"), message_id="m~1")).envelope.task_id == "t"
+
+
 def test_the_flow_is_the_task_unless_it_says_otherwise() -> None:
     assert admitted(message(body(task_id="t"))).envelope.flow_id == "t"
     assert admitted(message(body(task_id="t", flow_id="f"))).envelope.flow_id == "f"

@@ -1,5 +1,6 @@
 """Race and fan-out, the rules: who takes part, what a leg's end says, when it is over and with what."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -30,6 +31,7 @@ from reach_worker.core.group import (
     race_agents,
     race_verdict,
     round_from,
+    without_result,
 )
 from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
 from reach_worker.core.routing import Candidate, Chosen, Decision, Wait
@@ -166,9 +168,8 @@ def test_ends_as_the_answers_of_legs_tell_them() -> None:
     envelope = leg_envelope(ENVELOPE, A, Round(1, "r1", None, (A,)), race=True)
     attempt = Attempt(1, "a", "d1", "x1", OutcomeClass.FAILED, "broken", 1, 2)
     failed = dead_letter(envelope.with_attempt(attempt), DeadLetterReason.ATTEMPTS_EXHAUSTED, "broken")
-    assert leg_end(succeeded(envelope, "a", 1, b'{"n": 1}'), A) == LegEnd(
-        "a", OutcomeClass.SUCCEEDED, "", {"n": 1}
-    )
+    good = succeeded(envelope, "a", 1, b'{"n": 1}')
+    assert leg_end(good, A) == LegEnd("a", OutcomeClass.SUCCEEDED, "", {"n": 1}, size=len(good))
     assert leg_end(failed, A) == LegEnd("a", OutcomeClass.FAILED, "broken", attempt=attempt)
     expired = dead_letter(envelope, DeadLetterReason.EXPIRED, "too late")
     assert leg_end(expired, A) == LegEnd("a", OutcomeClass.RELEASED, "too late")
@@ -293,6 +294,18 @@ def test_all_answers_by_agent_with_who_failed_and_who_is_missing() -> None:
         "missing": [{"agent": "d", "why": "dead"}],
         "result": {"a": 1, "c": 3},
     }
+
+
+def test_a_result_that_is_too_large_even_alone_is_a_dead_letter_that_says_so() -> None:
+    left_out = without_result(replace(end(A, result=1), size=9_000_000), A)
+    assert fanout_verdict(fanout(aggregate="vote"), OF, {A.task_id: left_out}, {}, now_us=1) == Open()
+    assert aggregate(fanout(), gathered(left_out)) is None
+    reason, error = nobody(gathered(left_out))
+    assert reason is DeadLetterReason.TOO_LARGE
+    assert error == (
+        "no result that could be told: a: succeeded: its result has 9000000 bytes, too many beside the others: "
+        "`reach fetch t~0.1.a` gets it; d: dead"
+    )
 
 
 @pytest.mark.parametrize(

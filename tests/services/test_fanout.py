@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.token_bucket import IntakePolicy
 from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
-from tests.services.stage import Stage
+from tests.services.stage import Stage, rules
 from tests.services.test_call_offs import cancel
 
 
@@ -249,3 +251,24 @@ async def test_the_replay_of_its_dead_letter_is_a_fan_out_again() -> None:
     stage.broker.put_message(stage.names.returns, letter.body, headers)
     await stage.come_to_rest()
     assert [one["status"] for one in stage.answers()] == ["dead_letter", "succeeded"]
+
+
+async def test_what_does_not_fit_into_one_answer_is_missing_and_told_where_it_is() -> None:
+    """A broker ends the session of a router that sends more than it takes, and again whenever it tries."""
+    stage = Stage(policies=rules(intake=IntakePolicy(max_body_bytes=1024)))
+    await stage.router()
+    for name in ("a", "b", "c"):
+        await stage.agent(name, script=saying(b'"' + name.encode() * 500 + b'"'))
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+
+    told = stage.answer("t")
+    assert len(told["result"]) == 1
+    assert len(orjson.dumps(told)) < 2048
+    assert {one["agent"] for one in told["missing"]} == {"a", "b", "c"} - set(told["result"])
+    for one in told["missing"]:
+        leg_id = f"t~0.1.{one['agent']}"
+        assert f"`reach fetch {leg_id}`" in one["why"]
+        (known,) = (await stage.store.known_tasks([leg_id])).values()
+        assert known.answer is not None
+        assert one["agent"].encode() * 500 in known.answer

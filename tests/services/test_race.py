@@ -1,12 +1,17 @@
 """A race: two agents, and the one that says something first has won, whatever it says."""
 
+from dataclasses import replace
+
 import pytest
 
+from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.group import ROUND, Leg, round_from
+from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import Decided
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
-from tests.services.stage import Stage
+from tests.services.stage import CALLER, Stage, rules
 from tests.services.test_call_offs import cancel, yes
 
 
@@ -139,15 +144,49 @@ async def test_an_agent_that_goes_without_a_word_leaves_the_race_to_the_other(ki
     assert (told["agent"], told["attempt"]) == ("b", 1)
 
 
-async def test_when_both_go_the_task_is_tried_again() -> None:
+@pytest.mark.parametrize(
+    "kind", [OutcomeClass.UNAVAILABLE, OutcomeClass.RATE_LIMITED, OutcomeClass.RELEASED, OutcomeClass.TIMEOUT]
+)
+async def test_when_both_go_the_task_is_tried_again(kind: OutcomeClass) -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b")
-    await a.end(leg(a), Reply(OutcomeClass.UNAVAILABLE))
-    await b.end(leg(b), Reply(OutcomeClass.UNAVAILABLE))
+    await a.end(leg(a), Reply(kind))
+    await b.end(leg(b), Reply(kind))
     a.script = b.script = succeed
     await stage.come_to_rest()
     assert stage.answer("t")["status"] == "succeeded"
     assert stage.answer("t")["attempt"] == 2
+
+
+async def test_when_the_winner_dies_after_its_first_word_the_task_is_tried_again() -> None:
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.speak(leg(a))
+    await stage.settle()
+    assert b.held == []
+    a.die()
+    await stage.pass_time(20)
+    assert leg(b).task_id == "t~0.2.b"
+    await b.end(leg(b), Reply(result=b'"from b"'))
+    await stage.come_to_rest()
+    told = stage.answer("t")
+    assert (told["result"], told["attempt"]) == ("from b", 2)
+    (failed,) = told["failed_attempts"]
+    assert (failed["agent"], failed["outcome"]) == ("a", "released")
+    assert "died while it ran" in failed["message"]
+
+
+async def test_agents_that_hand_back_whatever_they_get_are_not_asked_for_ever() -> None:
+    stage = Stage(policies=rules(retry=RetryPolicy(max_dispatches=5, cap_s=4)))
+    a, b = await start(stage, "a", "b")
+    a.script = b.script = lambda _: Reply(OutcomeClass.RELEASED, "not now", started=False)
+    for agent in (a, b):
+        await agent.end(leg(agent), Reply(OutcomeClass.RELEASED, "not now", started=False))
+    await stage.come_to_rest()
+    letter = stage.letter()
+    assert letter.reason is DeadLetterReason.ATTEMPTS_EXHAUSTED
+    assert letter.error == "5 attempts, the last: released: not now"
+    assert len(stage.ends("t")) == 1
 
 
 async def test_after_all_its_attempts_it_is_one_dead_letter() -> None:
@@ -350,3 +389,93 @@ async def test_the_store_may_be_away() -> None:
     stage.store.away = False
     await stage.come_to_rest()
     assert len(stage.ends("t")) == 1
+
+
+@pytest.mark.parametrize("way", ["its message id", "its own field", "no task at all"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_stranger_cannot_be_there_first_with_the_id_of_a_leg(way: str, when: str) -> None:
+    """Else the race would take the end of his task for that of the leg."""
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    await stage.agent("stranger", "other.echo", script=lambda _: Reply(result=b'"stolen"'))
+
+    async def steal() -> None:
+        if way == "its own field":
+            stage.broker.send_task({"capability": "other.echo", "task_id": "t~0.1.a"}, reply_to=CALLER)
+        else:
+            unknown = {"nonsense": 1} if way == "no task at all" else {}
+            stage.publish("t~0.1.a", "other.echo", **unknown)
+        await stage.settle()
+
+    if when == "before":
+        await steal()
+    stage.publish("t", mode="race")
+    await stage.settle()
+    if when == "meanwhile":
+        await steal()
+
+    assert (leg(a).task_id, leg(b).task_id) == ("t~0.1.a", "t~0.1.b")
+    await a.end(leg(a), Reply(result=b'"mine"'))
+    await stage.settle()
+    assert stage.answer("t")["result"] == "mine"
+    assert [told["reason"] for told in stage.answers() if told["task_id"] != "t"] == ["invalid"]
+    assert stage.letter().envelope.task_id not in {"t", "t~0.1.a"}
+
+
+def take_watch(stage: Stage) -> Delivery:
+    """The one watch that is on its way."""
+    rung = stage.names.retry(4000)
+    (watch,) = stage.broker.messages(rung)
+    stage.broker.queues[rung].ready.clear()
+    return watch
+
+
+async def test_a_watch_of_a_round_that_is_over_changes_nothing_in_the_next_one() -> None:
+    """It came late, to a router that remembers nothing of that round."""
+    stage = Stage()
+    await stage.router()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    stage.publish("t", mode="race")
+    await stage.settle()
+    first = take_watch(stage)
+    await a.end(leg(a), Reply(OutcomeClass.FAILED, "broken"))
+    for work in list(b.held):
+        await b.end(work, Reply(OutcomeClass.CANCELLED))
+    await stage.pass_time(1.5)
+    assert [work.task_id for work in (*a.held, *b.held)] == ["t~0.2.b"]
+    stage.kill(stage.r1)
+    await stage.router()
+    await stage.pass_time(10)
+    stage.broker.put_message(stage.names.returns, first.body, dict(first.headers))
+    await stage.pass_time(3)
+
+    assert stage.answers() == []
+    await b.end(leg(b), Reply(result=b'"second"'))
+    await stage.come_to_rest()
+    assert [(one["attempt"], one["result"]) for one in stage.answers()] == [(2, "second")]
+
+
+async def test_of_a_round_that_began_twice_one_goes_on_and_the_other_agents_are_stopped() -> None:
+    """A router began it, died, and the next one began it again with other agents."""
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    c = await stage.agent("c", script=hold)
+    c.obeys = True
+    watch = take_watch(stage)
+    of = round_from(watch.headers)
+    assert of is not None
+    other = replace(of, legs=(Leg("t~0.1.b", "b"), Leg("t~0.1.c", "c")))
+    headers = {**leg(b).dispatch.envelope.headers(), "x-reach-task": "t~0.1.c", "x-reach-to-agent": "c"}
+    stage.broker.put_message(stage.names.returns, watch.body, headers)
+    await stage.settle()
+    assert leg(c).task_id == "t~0.1.c"
+    twice = {**watch.headers, ROUND: other.header()}
+    stage.broker.put_message(stage.names.returns, watch.body, twice)
+    await stage.pass_time(1)
+
+    assert c.held == []
+    assert (len(a.held), len(b.held)) == (1, 1)
+    await a.end(leg(a), Reply(result=b'"from a"'))
+    await stage.come_to_rest()
+    assert [one["result"] for one in stage.answers()] == ["from a"]

@@ -3,7 +3,7 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, assert_never
 
 from reach_worker.core import answer
@@ -20,6 +20,7 @@ from reach_worker.core.group import (
     Round,
     RoundFailed,
     Won,
+    after_round,
     aggregate,
     fanout_agents,
     fanout_verdict,
@@ -29,11 +30,12 @@ from reach_worker.core.group import (
     nobody,
     race_agents,
     race_verdict,
+    room,
     round_from,
 )
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Attempt, Outcome
-from reach_worker.core.recovery import MICROSECONDS, Bury, Cancelled, TryAgain, next_step
+from reach_worker.core.recovery import MICROSECONDS, Bury, Cancelled, TryAgain
 from reach_worker.core.routing import Decision
 from reach_worker.core.task import Refusal, Task, decode_task
 from reach_worker.ports import Decided, Sent, Store
@@ -41,27 +43,12 @@ from reach_worker.services.effects import Step
 from reach_worker.services.router.call_offs import WHY, CallOffs
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import Waiting
+from reach_worker.services.router.led import Group
 from reach_worker.services.router.messages import retry_message, returned_message, watch_message
 
 log = logging.getLogger(__name__)
 
 REMEMBERED: Final = 10_000
-
-
-@dataclass(slots=True)
-class Group:
-    """A race or fan-out that this router leads. ``winner``: the leg that spoke first. ``ends`` in the order they came."""
-
-    envelope: Envelope
-    task: Task
-    body: bytes
-    round: Round
-    ends: OrderedDict[str, LegEnd] = field(default_factory=OrderedDict)
-    winner: str | None = None
-
-    def leg(self, task_id: str) -> Leg | None:
-        """The leg of that id."""
-        return next((leg for leg in self.round.legs if leg.task_id == task_id), None)
 
 
 class Groups:
@@ -80,6 +67,9 @@ class Groups:
         """What the last turn decided is carried out, or to be decided again."""
         self._deciding.clear()
 
+    def _room(self, task: Task) -> int:
+        return room(task, self._desk.policies.intake.max_body_bytes)
+
     # -- beginning
 
     def begin(self, waiting: Waiting, decision: Decision) -> Step | None:
@@ -96,7 +86,7 @@ class Groups:
         if until is None and not race:
             until = desk.clock.utc_us() + int(desk.policies.timeouts.fanout_s * MICROSECONDS)
         of = Round(envelope.next_attempt, desk.router_id, until, legs, tuple(missing))
-        group = Group(envelope, admitted.task, admitted.body, of)
+        group = Group(envelope, admitted.task, admitted.body, of, self._room(admitted.task))
         step = Step([waiting.delivery])
         step.send = [
             *(
@@ -157,7 +147,7 @@ class Groups:
             if group is None or leg is None or end is None:
                 steps.append(Step([delivery]))
                 continue
-            group.ends.setdefault(leg.task_id, end)
+            group.take(leg, end)
             steps.append(self._judge(group, delivery) or Step([delivery]))
         return steps
 
@@ -181,8 +171,8 @@ class Groups:
             (delivery, envelope_from(delivery.headers), round_from(delivery.headers))
             for delivery in deliveries
         ]
-        asked = {e.task_id for _, e, of in read if isinstance(e, Envelope) and of is not None}
-        asked |= {leg.task_id for _, _, of in read if of is not None for leg in of.legs}
+        led = [(e, of) for _, e, of in read if isinstance(e, Envelope) and of is not None]
+        asked = {e.task_id for e, _ in led} | {task_id for e, of in led for task_id in self._unheard(e, of)}
         known = await self._store.known_tasks(list(asked)) if asked else {}
         return [self._watched(*one, known) for one in read]
 
@@ -206,6 +196,11 @@ class Groups:
 
     # -- watches
 
+    def _unheard(self, envelope: Envelope, of: Round) -> list[str]:
+        """The legs of which nobody here knows the end. An answer may be long, and is not read at every look."""
+        group = self._open.get(envelope.task_id)
+        return [leg.task_id for leg in of.legs if group is None or leg.task_id not in group.ends]
+
     def _watched(
         self,
         delivery: Delivery,
@@ -221,30 +216,39 @@ class Groups:
             return Step([delivery])
         if of.owner != self._desk.router_id and self._desk.lives(of.owner):
             return self._park(delivery, envelope, of)
-        group = self._open.get(envelope.task_id)
+        group = self._led(delivery, envelope, of)
         if group is None:
-            group = self._adopt(delivery, envelope, of)
-            if group is None:
-                return Step([delivery])
+            return Step([delivery])
         for leg in of.legs:
             there = known.get(leg.task_id)
-            if (
-                there is not None
-                and there.over
-                and there.answer is not None
-                and leg.task_id not in group.ends
-            ):
+            if there is not None and there.over and there.answer is not None:
                 end = leg_end(there.answer, leg)
                 if end is not None:
-                    group.ends[leg.task_id] = end
+                    group.take(leg, end)
         return self._judge(group, delivery) or self._park(delivery, envelope, of)
+
+    def _led(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | None:
+        """The group as it is led here from now on; ``None`` for a watch of a round that is behind it, or no task's.
+
+        After a crash a round may have begun twice, with other agents: one of the two goes on, the other's are stopped.
+        """
+        group = self._open.get(envelope.task_id)
+        led = -1 if group is None else _stamp(group.envelope, group.round.number)
+        if group is None or led < _stamp(envelope, of.number):
+            return self._adopt(delivery, envelope, of)
+        if led > _stamp(envelope, of.number):
+            return None
+        strange = [leg.task_id for leg in of.legs if group.leg(leg.task_id) is None]
+        for task_id in strange:
+            self._call_offs.take_back(task_id)
+        return None if strange else group
 
     def _adopt(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | None:
         task = decode_task(delivery.body, max_bytes=self._desk.policies.intake.max_body_bytes)
         if isinstance(task, Refusal):
             return None
         log.info("task %s: its %s is led here now", envelope.task_id, task.mode)
-        group = Group(replace(envelope, not_before=0), task, delivery.body, of)
+        group = Group(replace(envelope, not_before=0), task, delivery.body, of, self._room(task))
         self._open[envelope.task_id] = group
         return group
 
@@ -311,8 +315,10 @@ class Groups:
         """The round was an attempt of the task, and what follows is what follows from any other."""
         desk, envelope = self._desk, group.envelope
         attempt = self._attempt(group, end)
-        outcome = Outcome(attempt.dispatch_id, envelope.task_id, end.agent_id, "", end.outcome, end.message)
-        step = next_step(envelope, attempt, outcome, policy=desk.policies.retry, draw=desk.clock.draw())
+        outcome = Outcome(
+            attempt.dispatch_id, envelope.task_id, end.agent_id, "", end.outcome, attempt.message
+        )
+        step = after_round(envelope, attempt, outcome, policy=desk.policies.retry, draw=desk.clock.draw())
         match step:
             case Bury(tried, reason, error):
                 done = desk.bury(tried, group.body, reason, error, delivery=delivery, rows=[])
