@@ -5,8 +5,6 @@ from hashlib import blake2b
 from itertools import groupby, islice, takewhile
 from typing import Any, Final, overload
 
-import orjson
-
 from reach_worker.core.exploration import exploration_draw, pick, probabilities
 from reach_worker.core.fleet import Fleet, Offer
 from reach_worker.core.gates import (
@@ -66,15 +64,6 @@ class Candidate:
             "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in self.closed}},
             **(scored.as_dict() if scored else _NO_SCORE),
         }
-
-    def json(self) -> bytes:
-        """The same as JSON. But for the probability it is kept with the score: most scores serve many decisions."""
-        if self.scored is None or self.closed:
-            return orjson.dumps(self.as_dict())
-        if not self.scored.fragment:
-            said = {"agent": self.agent_id, "score": self.score, "gates": _ALL_OPEN_JSON}
-            self.scored.fragment = orjson.dumps({**said, **self.scored.as_dict()})[1:]
-        return b'{"probability":%b,%b' % (repr(self.probability).encode(), self.scored.fragment)
 
 
 class Lineup(Sequence[Candidate]):
@@ -212,7 +201,6 @@ VERDICTS: Final[Mapping[type, str]] = {
 
 
 _ALL_OPEN: Final[Mapping[str, bool | str]] = {verdict.gate: True for verdict in OPEN}
-_ALL_OPEN_JSON: Final = orjson.Fragment(orjson.dumps(_ALL_OPEN))
 _NO_SCORE: Final[Mapping[str, Any]] = {
     "dimensions": [],
     "factors": [],

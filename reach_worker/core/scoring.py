@@ -129,8 +129,8 @@ class Scored:
 
     ``raws`` and ``values`` are of every dimension and multiplier in the order of :data:`NAMES`, also of those that do not
     count, and ``hoped`` is the belief in success :data:`OPTIMISM` deviations up: with them another policy can be asked
-    later what it would have done. ``place``: what the score is ranked by. ``fragment``: the JSON of all
-    that, once it was asked for.
+    later what it would have done. ``place``: what the score is ranked by. ``fragment``: what the reach log keeps of all
+    that, once it was asked for, see record.
     """
 
     weights: Mapping[DimensionName, float]
@@ -184,6 +184,10 @@ class Scored:
             "optimistic": self.optimistic,
             "facts": self.facts,
         }
+
+    def raw(self, name: str) -> float | None:
+        """What the dimension or multiplier was made from."""
+        return self.raws[_AT[name]]
 
     @property
     def facts(self) -> dict[str, float]:
