@@ -14,21 +14,28 @@ TEMPERATURE: Final = 0.05
 """Weight of an agent: e^(optimistic score / temperature)."""
 
 
-def probabilities(optimistic: Sequence[float], exploration: float) -> list[float]:
-    """How likely each is to be chosen, by the optimistic scores of those whose gates are open, the best first.
+def probabilities(optimistic: Sequence[float], exploration: float, best: int = 0) -> list[float]:
+    """How likely each is to be chosen, by the optimistic scores of those whose gates are open; ``best``: its place.
 
-    They add up to 1.
+    They add up to 1. In another order each is the same to the last digit: the sum is rounded once.
     """
     if not optimistic:
         return []
     if exploration <= 0.0 or len(optimistic) == 1:
-        return [1.0, *(0.0 for _ in optimistic[1:])]
+        shares = [0.0] * len(optimistic)
+        shares[best] = 1.0
+        return shares
     highest = max(optimistic)
     weights = [math.exp((value - highest) / TEMPERATURE) for value in optimistic]
     total = math.fsum(weights)
     shares = [exploration * weight / total for weight in weights]
-    shares[0] += 1.0 - exploration
+    shares[best] += 1.0 - exploration
     return shares
+
+
+def explores(among: int, exploration: float, draw: float) -> bool:
+    """Whether a draw in [0, 1) falls into the exploring share, where there are so many to choose from."""
+    return exploration > 0.0 and among > 1 and draw >= 1.0 - exploration
 
 
 def pick(shares: Sequence[float], exploration: float, draw: float) -> tuple[int, bool]:
@@ -36,7 +43,7 @@ def pick(shares: Sequence[float], exploration: float, draw: float) -> tuple[int,
 
     The best has the draws below 1 − ε; the exploring share lies above, in the order of the ranking.
     """
-    if exploration <= 0.0 or len(shares) == 1 or draw < 1.0 - exploration:
+    if not explores(len(shares), exploration, draw):
         return 0, False
     left = draw - (1.0 - exploration)
     for place, share in enumerate(shares):

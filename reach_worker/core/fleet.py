@@ -5,7 +5,7 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 from reach_worker.core.adaptive_rate import AdaptiveRate
@@ -20,7 +20,7 @@ from reach_worker.core.token_bucket import TokenBucket
 
 MOST_GUESSES: Final = 1_000
 NEW_LOAD: Final = 0.7
-PHASES: Final = 32
+PHASES: Final = 128
 """The records of a thousand agents are not all read anew in the same decision."""
 MOST_SESSIONS: Final = 10_000
 
@@ -67,7 +67,7 @@ class Offer:
     """One capability of one agent.
 
     ``schema`` is the input schema as canonical JSON: equal ones check a payload once. ``asks``: names of the fields that
-    it describes, folded. ``key``: agent and capability. ``phase``: in which part of each second its record is read anew,
+    it describes, folded. ``key``: agent and capability. ``phase``: in which part of each step its record is read anew,
     of :data:`PHASES`. ``scores`` remembers what was worked out of it, by policy: see scoring.
     """
 
@@ -77,7 +77,7 @@ class Offer:
     asks: frozenset[str] = frozenset()
     key: tuple[str, str] = field(init=False)
     phase: int = field(init=False, compare=False, repr=False)
-    scores: dict[int, object] = field(default_factory=dict, init=False, compare=False, repr=False)
+    scores: dict[int, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.agent.agent_id, self.capability.id))
@@ -95,7 +95,7 @@ class Fleet:
     ``routers`` is the number of live routers, this one included; ``rank`` how many of them come before it, by their ids.
     ``sessions``: the agent that a session's last task went to. ``utc_ahead``: UTC seconds minus monotonic seconds, as the
     router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded. ``medians``: by
-    capability and second, over its agents. ``may``: by capability and a task's wishes,
+    capability and step of time, over its agents. ``may``: by capability and a task's wishes,
     for which of these offers they are open, see gates. ``shared``: agents that give no head start now, see
     :meth:`share_slots`.
     """

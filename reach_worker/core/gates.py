@@ -247,6 +247,7 @@ _AWAY: Final = tuple(gate for gate in GATES if gate.name in {"presence", "slots"
 _BY_WISHES: Final = (_capability, _tags, _domain, _caller, _price)
 """Gates whose answer follows from the manifest and :meth:`Ask.wishes` alone."""
 MOST_REMEMBERED: Final = 256
+_CLOSED: Final = BreakerState.CLOSED
 
 
 def in_doubt(
@@ -271,7 +272,7 @@ def in_doubt(
             fits[schema] = ask.payload_fault(schema, offer.capability) is None
         well = (
             may
-            and breaker.state is BreakerState.CLOSED  # and calm
+            and breaker.state is _CLOSED  # and calm
             and breaker.ramp.successes is None
             and agent.rests_until <= now
             and agent.adapted.limit is None

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby, islice, takewhile
+from itertools import groupby, islice
 from typing import Any, Final, overload
 
-import orjson
-
-from reach_worker.core.exploration import exploration_draw, pick, probabilities
+from reach_worker.core.exploration import exploration_draw, explores, pick, probabilities
 from reach_worker.core.fleet import Fleet, Offer
 from reach_worker.core.gates import (
     OPEN,
@@ -22,7 +20,7 @@ from reach_worker.core.gates import (
 )
 from reach_worker.core.open_share import all_open
 from reach_worker.core.policy import RoutingPolicy, TieBreak
-from reach_worker.core.scoring import TIE, Scene, Scored, load_of, place_of, scores
+from reach_worker.core.scoring import TIE, Scene, Scored, loads_of, place_of, scores
 from reach_worker.core.value import value
 
 MOST_NAMED: Final = 5
@@ -66,15 +64,6 @@ class Candidate:
             "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in self.closed}},
             **(scored.as_dict() if scored else _NO_SCORE),
         }
-
-    def json(self) -> bytes:
-        """The same as JSON. But for the probability it is kept with the score: most scores serve many decisions."""
-        if self.scored is None or self.closed:
-            return orjson.dumps(self.as_dict())
-        if not self.scored.fragment:
-            said = {"agent": self.agent_id, "score": self.score, "gates": _ALL_OPEN_JSON}
-            self.scored.fragment = orjson.dumps({**said, **self.scored.as_dict()})[1:]
-        return b'{"probability":%b,%b' % (repr(self.probability).encode(), self.scored.fragment)
 
 
 class Lineup(Sequence[Candidate]):
@@ -212,7 +201,6 @@ VERDICTS: Final[Mapping[type, str]] = {
 
 
 _ALL_OPEN: Final[Mapping[str, bool | str]] = {verdict.gate: True for verdict in OPEN}
-_ALL_OPEN_JSON: Final = orjson.Fragment(orjson.dumps(_ALL_OPEN))
 _NO_SCORE: Final[Mapping[str, Any]] = {
     "dimensions": [],
     "factors": [],
@@ -237,20 +225,17 @@ def _choice_dict(choice: Choice) -> dict[str, Any]:
 def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     """Choose an agent for a task at ``now`` (monotonic seconds). Two plans of one fleet for one task are equal."""
     offers = fleet.capable(ask.capability)
-    loads = [load_of(offer, fleet) for offer in offers]
+    loads = loads_of(offers, fleet)
     closed = _hold_fallbacks(ask, offers, _judged(ask, offers, loads, fleet, now), policy)
     closed = _step_back(ask, offers, closed)
     scored = scores(Scene(ask, fleet, offers, now, policy), loads, closed)
-    best_first = in_order({name: one.place for name, one in scored.items()}, ask.task_id, policy.ties)
-    shares = probabilities([scored[name].optimistic for name in best_first], policy.exploration)
-    chance = dict(zip(best_first, shares, strict=True))
-    candidates = Lineup(offers, closed, scored, chance)
     draw = exploration_draw(policy.seed, ask.task_id, ask.attempt)
     choice: Choice
-    if best_first:
-        place, explored = pick(shares, policy.exploration, draw)
-        choice = _chosen(best_first, place, scored, shares[place], explored=explored)
+    if scored:
+        choice, chance = _choose(scored, ask.task_id, policy, draw)
+        candidates = Lineup(offers, closed, scored, chance)
     else:
+        candidates = Lineup(offers, closed, scored, {})
         choice = _why_not(candidates) if candidates else Unmatched(_nobody_has(ask.capability, fleet))
         if isinstance(choice, Wait):
             choice = _until_asked(choice, candidates, fleet, now)
@@ -347,22 +332,41 @@ def _rendezvous(task_id: str, agent_id: str) -> bytes:
     return blake2b(f"{task_id}\x00{agent_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-def _chosen(
-    best_first: Sequence[str],
-    place: int,
-    scored: Mapping[str, Scored],
-    probability: float,
-    *,
-    explored: bool,
-) -> Chosen:
-    agent_id = best_first[place]
-    value = scored[agent_id].score
-    others = [scored[name] for name in islice(best_first, 1 if place == 0 else 0, None) if name != agent_id]
-    margin = None
-    if others:
-        best = max(other.score for other in takewhile(lambda one: one.place == others[0].place, others))
-        margin = round(value - best, TIE) + 0.0  # + 0.0 makes 0.0 of -0.0
-    return Chosen(agent_id, value, margin, probability, explored)
+def _choose(
+    scored: Mapping[str, Scored], task_id: str, policy: RoutingPolicy, draw: float
+) -> tuple[Chosen, dict[str, float]]:
+    """The choice, and everybody's probability. All are put in order only where the draw explores: that is rare."""
+    names, places = list(scored), [one.place for one in scored.values()]
+    best = _best(names, places, task_id, policy.ties)
+    shares = probabilities([one.optimistic for one in scored.values()], policy.exploration, best)
+    chance = dict(zip(names, shares, strict=True))
+    name, explored = names[best], False
+    if explores(len(names), policy.exploration, draw):
+        best_first = in_order(dict(zip(names, places, strict=True)), task_id, policy.ties)
+        place, explored = pick([chance[each] for each in best_first], policy.exploration, draw)
+        name = best_first[place]
+    margin = _margin(name, names, places, scored)
+    return Chosen(name, scored[name].score, margin, chance[name], explored), chance
+
+
+def _best(names: Sequence[str], places: Sequence[float], task_id: str, ties: TieBreak) -> int:
+    """The first one of :func:`in_order`, where the names are in order already."""
+    lowest = min(places)
+    first = places.index(lowest)
+    if ties == "name" or places.count(lowest) == 1:
+        return first
+    equals = [at for at, place in enumerate(places) if place == lowest]
+    return min(equals, key=lambda at: _rendezvous(task_id, names[at]))
+
+
+def _margin(name: str, names: list[str], places: list[float], scored: Mapping[str, Scored]) -> float | None:
+    """The lead over the best other, ``None`` where there is none."""
+    if len(names) == 1:
+        return None
+    at = names.index(name)
+    following = min([*places[:at], *places[at + 1 :]])
+    best = max(one.score for other, one in scored.items() if one.place == following and other != name)
+    return round(scored[name].score - best, TIE) + 0.0  # + 0.0 makes 0.0 of -0.0
 
 
 def _why_not(candidates: Sequence[Candidate]) -> Choice:

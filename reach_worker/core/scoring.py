@@ -53,16 +53,17 @@ class Factor(NamedTuple):
     value: float
 
 
-SECOND_S: Final = 1.0
-"""Records are read as they were at the start of a second: within it, what did not change is not worked out again. Each
-agent's begins at another time, so that this work is spread over all decisions."""
+STEP_S: Final = 4.0
+"""Records fade as time passes, and that is looked at in steps: within one, what did not change otherwise is not worked
+out again. In that time the count that fades the fastest loses less than a twentieth. Each agent's step begins at another
+time, so that this work is spread over all decisions."""
 
 
 @dataclass(slots=True)
 class Scene:
     """What is looked at for one decision; what all candidates share is worked out once.
 
-    ``utc``: UTC seconds, because records outlive a process and its monotonic clock; by phase, each the start of a second.
+    UTC, because records outlive a process and its monotonic clock: the step, and which of its phases has begun last.
     """
 
     ask: Ask
@@ -70,32 +71,37 @@ class Scene:
     offers: tuple[Offer, ...]
     now: float
     policy: RoutingPolicy
-    utc: list[float] = field(init=False)
+    step: int = field(init=False)
+    begun: int = field(init=False)
 
     def __post_init__(self) -> None:
         utc = self.now + self.fleet.utc_ahead
-        self.utc = [utc - (utc - phase / PHASES) % SECOND_S for phase in range(PHASES)]
+        self.step = math.floor(utc / STEP_S)
+        self.begun = int((utc / STEP_S - self.step) * PHASES)
+
+    def step_of(self, offer: Offer) -> int:
+        """The step of this offer that has begun last: those of later phases are still in the one before."""
+        return self.step if offer.phase <= self.begun else self.step - 1
 
     def seen(self, offer: Offer, load: tuple[int, int]) -> "Seen":
         """One candidate of this scene, with what is under way at it and its slots."""
-        record = self.fleet.record
-        utc = self.utc[offer.phase]
-        return Seen(offer, self.track(offer), *load, record.belief(*offer.key, utc), utc)
+        utc = (self.step_of(offer) + offer.phase / PHASES) * STEP_S
+        return Seen(offer, self.track(offer), *load, self.fleet.record.belief(*offer.key, utc), utc)
 
     def track(self, offer: Offer) -> Track:
         """The agent's record on the capability, an empty one where there is none."""
         return self.fleet.record.tracks.get(offer.key, _EMPTY)
 
     def pool_medians(self, utc: float) -> Medians:
-        """Medians over the candidates of the two quantiles of their service times, as they were in that second."""
+        """Medians over the candidates of the two quantiles of their service times, as they were in that step."""
         kept = self.fleet.medians.setdefault(self.ask.capability, {})
-        second = utc // SECOND_S
-        if (found := kept.get(second)) is None:
-            for other in [other for other in kept if abs(other - second) > 1.0]:
+        step = utc // STEP_S
+        if (found := kept.get(step)) is None:
+            for other in [other for other in kept if abs(other - step) > 1.0]:
                 del kept[other]
             tracks = self.fleet.record.tracks
             times = [tracks[offer.key].service for offer in self.offers if offer.key in tracks]
-            found = kept[second] = (
+            found = kept[step] = (
                 _median([one.p50 for one in times]),
                 _median([one.p95 for one in times]),
             )
@@ -129,8 +135,8 @@ class Scored:
 
     ``raws`` and ``values`` are of every dimension and multiplier in the order of :data:`NAMES`, also of those that do not
     count, and ``hoped`` is the belief in success :data:`OPTIMISM` deviations up: with them another policy can be asked
-    later what it would have done. ``place``: what the score is ranked by. ``fragment``: the JSON of all
-    that, once it was asked for.
+    later what it would have done. ``place``: what the score is ranked by. ``fragment``: what the reach log keeps of all
+    that, once it was asked for, see record.
     """
 
     weights: Mapping[DimensionName, float]
@@ -184,6 +190,10 @@ class Scored:
             "optimistic": self.optimistic,
             "facts": self.facts,
         }
+
+    def raw(self, name: str) -> float | None:
+        """What the dimension or multiplier was made from."""
+        return self.raws[_AT[name]]
 
     @property
     def facts(self) -> dict[str, float]:
@@ -247,13 +257,14 @@ def scores(
 ) -> dict[str, Scored]:
     """The scores of the agents to which no gate is ``closed``: dimensions and multipliers as :func:`weigh` has them.
 
-    ``loads``: how much is under way at each agent, and its slots. What was worked out in the same second, from the same
+    ``loads``: how much is under way at each agent, and its slots. What was worked out in the same step, from the same
     load and record, is given again: a stamp says whether all that a score depends on is as it was, but for the manifest
     (another one makes another offer). Everything in one loop, as in gates.
     """
-    ask, fleet, policy, starts = scene.ask, scene.fleet, scene.policy, scene.utc
+    ask, fleet, policy, step, begun = scene.ask, scene.fleet, scene.policy, scene.step, scene.begun
     tracks, overall, match, key = fleet.record.tracks, fleet.record.overall, ask.match, id(policy)
     last = fleet.last_in_session(ask.session_id)
+    alike = last is None and match is None
     found: dict[str, Scored] = {}
     for offer, load, verdicts in zip(scene.offers, loads, closed, strict=True):
         if verdicts:
@@ -261,33 +272,38 @@ def scores(
         agent = offer.agent
         name = agent.agent_id
         if (track := tracks.get(offer.key)) is not None:
-            versions = track.slow.version + track.rejections.version + track.feedback.version
-            versions += track.overall.version  # they only grow: the sum is the same if all are
+            versions = (
+                track.version + track.overall.version
+            )  # they only grow: the sum is the same if both are
         else:
             versions = 0 if (elsewhere := overall.get(name)) is None else elsewhere.version
         stamp = (
-            starts[offer.phase],
+            step if offer.phase <= begun else step - 1,
             load,
             versions,
+            track,
             agent.smoothed_load,
             len(agent.roster.instances),
-            last == name,
-            None if match is None else match.get(name, 0.0),
+            None if alike else (last == name, None if match is None else match.get(name, 0.0)),
         )
-        kept = offer.scores.get(key)
-        if isinstance(kept, _Kept) and kept.stamp == stamp and kept.policy is policy and kept.track is track:
+        kept: _Kept | None = offer.scores.get(key)
+        if kept is not None and kept.stamp == stamp:
             found[name] = kept.scored
             continue
         scored = found[name] = _score(scene.seen(offer, load), scene)
         if len(offer.scores) > MOST_POLICIES:
             offer.scores.clear()
-        offer.scores[key] = _Kept(stamp, policy, track, scored)
+        offer.scores[key] = _Kept(stamp, scored, policy)
     return found
 
 
-def load_of(offer: Offer, fleet: Fleet) -> tuple[int, int]:
-    """How much is under way at the agent, and the slots of its active instances."""
-    return fleet.leases.held(offer.agent.agent_id), offer.agent.roster.slots()
+def loads_of(offers: Sequence[Offer], fleet: Fleet) -> list[tuple[int, int]]:
+    """How much is under way at each agent, and the slots of its active instances."""
+    taken = fleet.leases.by_agent
+    return [
+        (len(taken[agent.agent_id]) if agent.agent_id in taken else 0, agent.roster.slots())
+        for agent in [offer.agent for offer in offers]
+    ]
 
 
 MOST_POLICIES: Final = 4
@@ -295,12 +311,11 @@ MOST_POLICIES: Final = 4
 
 
 class _Kept(NamedTuple):
-    """A score that was worked out, with all that it depends on."""
+    """A score that was worked out, with all that it depends on. As long as the policy is here, no other has its id."""
 
     stamp: tuple[object, ...]
-    policy: RoutingPolicy
-    track: Track | None
     scored: Scored
+    policy: RoutingPolicy
 
 
 def _score(seen: Seen, scene: Scene) -> Scored:

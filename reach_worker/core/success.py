@@ -140,7 +140,7 @@ class Belief(NamedTuple):
 class Track:
     """The record of one agent on one capability. Times are UTC seconds, so that it can outlive a process.
 
-    ``overall`` is shared by all tracks of the agent.
+    ``overall`` is shared by all tracks of the agent. ``version``: another one after everything that was taken in.
     """
 
     slow: DecayedCount = field(default_factory=lambda: DecayedCount(SLOW_HALF_LIFE_S))
@@ -151,9 +151,11 @@ class Track:
     feedback: DecayedCount = field(default_factory=lambda: DecayedCount(WEEK_HALF_LIFE_S))
     rejections: DecayedCount = field(default_factory=lambda: DecayedCount(SLOW_HALF_LIFE_S))
     service: ServiceTimes = field(default_factory=ServiceTimes)
+    version: int = field(default=0, compare=False, repr=False)
 
     def ended(self, now: float, *, good: bool, seconds: float | None) -> None:
         """Count an attempt that speaks for or against the agent."""
+        self.version += 1
         for count in (self.slow, self.fast, self.recent, self.week, self.overall):
             count.add(now, good=good)
         self.rejections.add(now, good=False)
@@ -162,10 +164,12 @@ class Track:
 
     def rejected(self, now: float) -> None:
         """Count an attempt that the agent handed back as not its own."""
+        self.version += 1
         self.rejections.add(now, good=True)
 
     def judged(self, now: float, verdict: str) -> None:
         """Take in what a person says of a result: ``good``, ``bad`` or ``wrong-agent`` (a routing error)."""
+        self.version += 1
         self.feedback.add(now, good=verdict == "good")
         if verdict == "wrong-agent":
             self.rejected(now)

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-import orjson
-
 from reach_worker.core.duplicates import TaskState
 from reach_worker.ports import AnswerLost, BreakerMoved, Dispatched, ManifestSeen, Started
 from reach_worker.store.counts import COLUMNS
@@ -22,6 +20,7 @@ from reach_worker.store.records import (
     TaskHistory,
     agent_success,
     decided,
+    decision_of,
     ended,
     joined,
     outcome_seen,
@@ -221,7 +220,7 @@ class StoreReader:
             for number, detail, outcome in rows:
                 after = number
                 with sense(self._path):
-                    decision = orjson.loads(detail)
+                    decision = decision_of(detail)
                 yield decision, outcome
             if len(rows) < PAGE:
                 return

@@ -9,6 +9,7 @@ import orjson
 
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.record import expanded
 from reach_worker.ports import (
     AnswerLost,
     Decided,
@@ -137,10 +138,15 @@ def stored_task(row: Sequence[Any]) -> StoredTask:
 
 def decided(row: Sequence[Any]) -> Decided:
     """From a row with the columns in the order of :class:`Decided`."""
-    decision = orjson.loads(row[-1])
+    return replace(Decided(*row), decision=decision_of(row[-1]))
+
+
+def decision_of(detail: str) -> dict[str, Any]:
+    """``Decision.as_dict()`` as it was recorded, from what is stored of it."""
+    decision = orjson.loads(detail)
     if not isinstance(decision, dict):
         raise ValueError(f"a decision is {decision!r:.100}")  # noqa: TRY004 - damage, as any other value
-    return replace(Decided(*row), decision=decision)
+    return expanded(decision)
 
 
 def outcome_seen(row: Sequence[Any]) -> OutcomeSeen:

@@ -112,6 +112,22 @@ SEND = Statement(
 )  # fmt: skip
 """Not where it has to be the first in its place, and is not."""
 
+ENSURE_SENT = Statement(
+    """
+    INSERT INTO tasks (task_id, life, flow_id, capability, first_seen) VALUES (?1, ?2, ?1, ?3, ?4)
+    ON CONFLICT DO NOTHING
+    """,
+    attrgetter("task_id", "life", "capability", "at"),
+)
+
+DISPATCH_ANYHOW = Statement(
+    """
+    UPDATE tasks SET dispatch_id = ?5, attempt = ?3, dispatched_at = ?4, holder = ?6
+    WHERE task_id = ?1 AND life = ?2 AND (?3, ?4, ?5) > (attempt, dispatched_at, ifnull(dispatch_id, ''))
+    """,
+    attrgetter("task_id", "life", "attempt", "at", "dispatch_id", "router"),
+)
+
 PARK = Statement(
     """
     INSERT INTO tasks (task_id, life, flow_id, first_seen, parked_at, parked_reason)
@@ -245,6 +261,13 @@ DECIDE = Statement(
     ),
     decision_values,
 )
+
+SEND_ANYHOW = insert_of_task(
+    "dispatches", "dispatch_id", "attempt", "agent_id", "capability", "decision_id", "router", "at", "after"
+)
+
+ANYHOW: Final = (ENSURE_SENT, DISPATCH_ANYHOW, SEND_ANYHOW)
+"""The same as for every :class:`Dispatched`, at half the cost, where none of them is ``only_first``."""
 
 STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
     {

@@ -4,13 +4,14 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, TypeVar, cast
 
 import aiosqlite
 
-from reach_worker.ports import Accepted, OutcomeSeen, Row
+from reach_worker.ports import Accepted, Dispatched, OutcomeSeen, Row
 from reach_worker.store.counts import LAST_OUTCOME, count_outcomes
-from reach_worker.store.statements import ENSURE, STATEMENTS
+from reach_worker.store.statements import ANYHOW, ENSURE, ENSURE_SENT, STATEMENTS
 
 T = TypeVar("T")
 
@@ -50,6 +51,10 @@ async def _in_its_thread(connection: aiosqlite.Connection, work: Callable[[sqlit
     return cast("T", await done)
 
 
+_ENSURING: Final = (ENSURE, ENSURE_SENT)
+_ONLY_FIRST: Final = attrgetter("only_first")
+
+
 @dataclass(slots=True)
 class _Work:
     """Statements, each with its rows, in order; ``outcomes``: some of them are to be counted."""
@@ -64,12 +69,16 @@ def _prepared(rows: Sequence[Row]) -> _Work:
         by_kind.setdefault(type(row), []).append(row)
     accepted = {(row.task_id, row.life) for row in by_kind.get(Accepted, ()) if isinstance(row, Accepted)}
     found = []
-    for kind, statements in STATEMENTS.items():
-        for statement in statements if kind in by_kind else ():
+    for kind, always in STATEMENTS.items():
+        if kind not in by_kind:
+            continue
+        anyhow = kind is Dispatched and not any(map(_ONLY_FIRST, by_kind[kind]))
+        for statement in ANYHOW if anyhow else always:
             values = [statement.values(row) for row in by_kind[kind]]
-            if statement is ENSURE and accepted:  # their rows are there: they were written just before
+            if accepted and statement in _ENSURING:  # their rows are there: they were written just before
                 values = [each for each in values if each[:2] not in accepted]
-            found.append((statement.sql, values))
+            if values:
+                found.append((statement.sql, values))
     return _Work(found, OutcomeSeen in by_kind)
 
 

@@ -1,4 +1,4 @@
-"""What is remembered within a second is what would be worked out anew: whatever happens between two plans."""
+"""What is remembered within a step of time is what would be worked out anew: whatever happens between two plans."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ from reach_worker.core.fleet import Fleet
 from reach_worker.core.gates import GATES, in_doubt, judge
 from reach_worker.core.presence import PresencePolicy, tick
 from reach_worker.core.routing import plan
-from reach_worker.core.scoring import load_of
+from reach_worker.core.scoring import loads_of
 from tests.core.agents import CAPABILITY, NOW, beat, lease, manifest
 from tests.core.fleets import Dice, rolled_ask, rolled_fleet, rolled_policy
 
 
 def forget(fleet: Fleet) -> None:
-    """Forget what was worked out of each offer; medians of the pool are of a second by their definition."""
+    """Forget what was worked out of each offer; medians of the pool are of a step by their definition."""
     fleet.may.clear()
     for offers in fleet.by_capability.values():
         for offer in offers:
@@ -123,7 +123,7 @@ def test_a_gate_that_is_not_in_doubt_is_open() -> None:
             dice.one_of(EVENTS)(fleet, dice.one_of(sorted(fleet.agents)), dice, NOW)
             asked = rolled_ask(dice, f"t{number}")
             offers = fleet.capable(asked.capability)
-            loads = [load_of(offer, fleet) for offer in offers]
+            loads = loads_of(offers, fleet)
             for offer, gates in zip(offers, in_doubt(asked, offers, loads, fleet, NOW), strict=True):
                 assert judge(asked, offer, fleet, NOW, gates) == judge(asked, offer, fleet, NOW)
                 asked_of_each.add(len(gates))

@@ -14,8 +14,8 @@ from reach_worker.core.scoring import (
     Scored,
     cost_value,
     latency_value,
-    load_of,
     load_value,
+    loads_of,
     relative_value,
     scores,
     success_value,
@@ -48,7 +48,7 @@ def fleet_with(
 
 def scored(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> Scored:
     offers = fleet.capable(CAPABILITY)
-    loads = [load_of(offer, fleet) for offer in offers]
+    loads = loads_of(offers, fleet)
     return scores(Scene(ask(), fleet, offers, NOW, policy), loads, [()] * len(offers))["a"]
 
 

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from reach_worker.bench.live.decide import asks
+from reach_worker.bench.live.known_fleet import known_fleet
 from reach_worker.clock import SystemClock
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.recompute import recompute
+from reach_worker.core.record import DecisionRecord
+from reach_worker.core.routing import plan
 from reach_worker.errors import StoreUnavailable
 from reach_worker.ports import AnswerLost, BreakerMoved, Row, Standing
 from reach_worker.store import SqliteStore, StoreReader
@@ -80,6 +86,20 @@ async def test_a_task_comes_back_as_it_was_recorded(path: Path, write: Write) ->
     assert (task.state, task.ended_at, task.answer) == (TaskState.DEAD_LETTER, end.at, None)
     assert (task.reason, task.error) == (DeadLetterReason.ATTEMPTS_EXHAUSTED, "no agent could")
     assert task.remember_until == end.remember_until
+
+
+async def test_a_decision_is_stored_compactly_and_comes_back_whole(path: Path, write: Write) -> None:
+    fleet = known_fleet(3, 100.0)
+    made = plan(asks(1)[0], fleet, RoutingPolicy(), 100.0)
+    record = DecisionRecord(made, plan(asks(1)[0], fleet, RoutingPolicy(preset="declared"), 100.0))
+    await write(accepted(), replace(decided(), decision=record))
+
+    async with StoreReader.open(path) as reader:
+        history = await reader.task("t1")
+        ((logged, _),) = [one async for one in reader.logged(NOON, NOON + SECOND)]
+    assert history is not None
+    assert history.decisions[0].decision == logged == dict(record)
+    assert recompute(logged).agent_id == made.agent_id
 
 
 async def test_every_life_of_a_task_is_kept(path: Path, write: Write) -> None:

@@ -17,6 +17,7 @@ from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.routing import Chosen, plan
 from reach_worker.core.success import TrackRecord
 from reach_worker.errors import OurBug
+from reach_worker.services.lifecycle import few_collections
 
 AGENTS: Final = (5, 20, 200, 1_000)
 WARM_UP: Final = 5
@@ -42,6 +43,7 @@ def run(sizes: Sizes) -> dict[str, object]:
     found: dict[tuple[int, str], list[Decided]] = {}
     for agents in AGENTS:
         fleet = known_fleet(agents, SystemClock().monotonic())
+        few_collections()  # as a router does once its fleet is there
         for _ in range(sizes.runs):
             for name, policy in POLICIES.items():
                 measured = decisions(fleet, max(sizes.fewest, sizes.candidates // agents), policy)

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from itertools import cycle
 from typing import Any, Final
 
+import orjson
+
 from reach_worker.bench.live.known_fleet import CAPABILITIES, known_fleet
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.gates import Ask
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.record import DecisionRecord
 from reach_worker.core.routing import plan
 from reach_worker.ports import Accepted, Decided, Dispatched, Ended, OutcomeSeen, Row, Standing
 
@@ -27,7 +30,8 @@ def model_tasks(now_us: int) -> Iterator[list[Row]]:
         capability = CAPABILITIES[number // AGENTS % len(CAPABILITIES)]
         if capability not in decisions:
             ask = Ask("model", capability, {"text": "x"})
-            decisions[capability] = plan(ask, fleet, RoutingPolicy(), 1_000.0).as_dict()
+            planned = plan(ask, fleet, RoutingPolicy(), 1_000.0)
+            decisions[capability] = orjson.loads(DecisionRecord(planned).json())
         yield _rows(number, next(agents), capability, decisions[capability], now_us + number)
 
 

@@ -1,0 +1,2 @@
+-- The tables stay as they are. But from here on decisions.detail holds a decision in a compact form (its key "form" says
+-- which), which older versions could not render. Decisions without that key are stored in full, as they always were.
