@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from reach_worker import Agent, BadRequest, Context, RateLimited, Rejected
+from reach_worker.chaos.kinds import CAPABILITY, DECLARE_EFFECTS, Kind
 from reach_worker.chaos.ledger import Ledger
 from reach_worker.chaos.scale import AGENTS
-from reach_worker.chaos.tasks import CAPABILITY, SIDE_EFFECTS, Kind
+from reach_worker.chaos.together import Together
 from reach_worker.ports import Clock
 
 Payload = Mapping[str, Any]
@@ -28,9 +29,22 @@ _SOME: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.BLOCKING: ("chaos-3", "chaos-4"),
     Kind.DEAF: ("chaos-5", "chaos-6"),
     Kind.PAY_THREAD: ("chaos-1", "chaos-3", "chaos-6"),
+    Kind.RACE: ("chaos-1", "chaos-3", "chaos-4", "chaos-6"),
+    Kind.RACE_FAILING: ("chaos-2", "chaos-4", "chaos-5"),
+    Kind.RACE_STREAM: ("chaos-1", "chaos-2", "chaos-5"),
+    Kind.FANOUT: ("chaos-1", "chaos-3", "chaos-5"),
+    Kind.FIRST: ("chaos-2", "chaos-4", "chaos-6"),
+    Kind.VOTE: ("chaos-1", "chaos-4", "chaos-6"),
+    Kind.HANDOFF: ("chaos-1", "chaos-4"),
+    Kind.CIRCLE: ("chaos-2", "chaos-5"),
+    Kind.PAY_HANDED: ("chaos-3", "chaos-6"),
+    Kind.CALL: ("chaos-2", "chaos-3", "chaos-6"),
+    Kind.PAY_CALL: ("chaos-1", "chaos-5"),
 }
 """Who does it, where not all do."""
-_NOT_DONE: Final = frozenset({Kind.UNCHECKED, Kind.NOBODY, Kind.MALFORMED, Kind.FORGED, Kind.EXPIRING})
+_NOT_DONE: Final = frozenset(
+    {Kind.UNCHECKED, Kind.NOBODY, Kind.MALFORMED, Kind.FORGED, Kind.EXPIRING, Kind.TAKEN_BACK}
+)
 
 _DECLARED: Final[Mapping[Kind, Mapping[str, object]]] = {
     Kind.CHECKED: {
@@ -46,15 +60,20 @@ _DECLARED: Final[Mapping[Kind, Mapping[str, object]]] = {
 TIMEOUT_MS: Final = 5000
 
 
+def capable(kind: Kind) -> tuple[str, ...]:
+    """The agents that do it."""
+    return _SOME.get(kind, AGENTS)
+
+
 def agent_of(agent_id: str, ledger: Ledger, clock: Clock) -> Agent:
     """One of the six."""
     agent = Agent(agent_id, max_concurrency=SLOTS)
-    work = _Work(agent_id, ledger, clock)
+    work, together = _Work(agent_id, ledger, clock), Together(agent_id, ledger, clock)
     for kind in Kind:
-        if kind not in _NOT_DONE and agent_id in _SOME.get(kind, AGENTS):
+        if kind not in _NOT_DONE and agent_id in capable(kind):
             declared = {"timeout_ms": TIMEOUT_MS, "cost": 2, "latency_ms": 1000, **_DECLARED.get(kind, {})}
-            register = agent.capability(CAPABILITY[kind], side_effects=kind in SIDE_EFFECTS, **declared)
-            register(work.handler(kind))
+            register = agent.capability(CAPABILITY[kind], side_effects=kind in DECLARE_EFFECTS, **declared)
+            register(together.handler(kind) or work.handler(kind))
     return agent
 
 
@@ -68,7 +87,7 @@ class _Work:
 
     def handler(self, kind: Kind) -> Handler:
         """What does this kind of task: a plain function for some, a coroutine function for the others."""
-        effects = kind in SIDE_EFFECTS
+        effects = kind in DECLARE_EFFECTS
 
         async def in_loop(payload: Payload, context: Context) -> dict[str, Any]:
             with self._ledger.run(context, side_effects=effects):

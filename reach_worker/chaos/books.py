@@ -1,6 +1,5 @@
 """What store and queues say in the end, read from outside."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -9,10 +8,10 @@ from reach_worker import wiring
 from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.caller import ANSWERS
+from reach_worker.chaos.findings import Remains
+from reach_worker.chaos.kinds import CAPABILITY, Kind
 from reach_worker.chaos.scale import AGENTS, ROUTERS
 from reach_worker.chaos.stage import Stage
-from reach_worker.chaos.tasks import CAPABILITY, Kind
-from reach_worker.chaos.verdict import Remains
 from reach_worker.core.backoff import RUNGS_MS
 from reach_worker.core.dead_letter import Filter, dead_letter_from
 from reach_worker.core.duplicates import TaskState
@@ -25,42 +24,54 @@ from reach_worker.store.records import StoredTask
 
 ALL: Final = 10_000_000
 LOOK_S: Final = 1.0
+MOST: Final = 5
 STILL: Final = 2
 """Everything has come to rest when it looked so that many times in a row."""
 
 
 def working_queues(names: Names) -> Iterator[str]:
-    """Every queue that is empty when nobody has anything to do."""
+    """Every queue that is empty when nobody has anything to do: rungs before what they empty themselves into."""
+    yield from (names.retry(rung) for rung in RUNGS_MS)
     yield names.intake
-    yield names.returns
     yield from (names.outcomes(router) for router in ROUTERS)
     yield from (names.agent(agent) for agent in AGENTS)
     yield from (names.lane(capability) for capability in sorted(set(CAPABILITY.values())))
-    yield from (names.retry(rung) for rung in RUNGS_MS)
+    yield names.returns
 
 
 async def until_rest(stage: Stage, board: Board, clock: Clock, limit_s: float) -> float | None:
-    """Wait until every confirmed task has its end in the reach log; the seconds it took, ``None`` if the limit passed."""
-    began, still = clock.monotonic(), 0
-    try:
-        async with asyncio.timeout(limit_s):
-            while still < STILL:
-                await clock.sleep(LOOK_S)
-                still = still + 1 if await _at_rest(stage, board) else 0
-    except TimeoutError:
-        return None
+    """Wait until every confirmed task has its end in the reach log; the seconds it took.
+
+    ``None`` where nothing came to its end for ``limit_s``, or it went on for :data:`MOST` times that: how fast tasks end
+    is the machine's affair, that they go on ending is ours.
+    """
+    began = moved = clock.monotonic()
+    ended = still = 0
+    while still < STILL:
+        await clock.sleep(LOOK_S)
+        now, (count, rest) = clock.monotonic(), await _ended(stage, board)
+        if count > ended:
+            ended, moved = count, now
+        still = still + 1 if rest else 0
+        if now - moved >= limit_s or now - began >= MOST * limit_s:
+            return None
     return clock.monotonic() - began
 
 
-async def _at_rest(stage: Stage, board: Board) -> bool:
+async def _ended(stage: Stage, board: Board) -> tuple[int, bool]:
+    """How many tasks have their end, legs and calls too, and whether all have."""
     try:
         async with StoreReader.open(stage.data / "reach.db") as reader:
-            if (await reader.counts()).tasks[TaskState.UNDER_WAY]:
-                return False
+            tasks = (await reader.counts()).tasks
+            count = sum(tasks.values()) - tasks[TaskState.UNDER_WAY]
+            if tasks[TaskState.UNDER_WAY]:
+                return count, False
             known = {task.task_id for task in await reader.recent(ALL)}
     except OutsideWorld:
-        return False
-    return all(name in known for name in board.confirmed if board.tasks[name].kind is not Kind.MALFORMED)
+        return 0, False
+    return count, all(
+        name in known for name in board.confirmed if board.tasks[name].kind is not Kind.MALFORMED
+    )
 
 
 async def under_way_since(stage: Stage, at_us: int) -> bool:
@@ -76,21 +87,25 @@ async def under_way_since(stage: Stage, at_us: int) -> bool:
 async def read_remains(stage: Stage, settings: Settings, board: Board) -> tuple[Remains, int]:
     """Where every task is; and how many lives the reach log has with more than one end."""
     async with StoreReader.open(stage.data / "reach.db") as reader:
-        logged = {task.task_id: _said(task) for task in await reader.recent(ALL)}
+        stored = await reader.recent(ALL)
         doubled_ends = (await reader.counts()).doubled_ends
+    logged = {task.task_id: _said(task) for task in stored}
+    parts: dict[str, dict[str, str]] = {}
+    for task in stored:
+        if task.flow_id in board.tasks and task.task_id != task.flow_id:
+            parts.setdefault(task.flow_id, {})[task.task_id] = _said(task)[0]
     letters: dict[str, list[str]] = {}
     unread = []
     async with wiring.dead_letters(settings) as found:
         async for item in found.walk(Filter()):
             letter = item.letter
-            if letter.task_id in board.tasks:
-                letters.setdefault(letter.task_id, []).append(letter.reason.value)
-            else:
+            letters.setdefault(letter.task_id, []).append(letter.reason.value)
+            if letter.task_id not in logged or letter.task_id not in board.tasks:
                 unread.append((letter.reason.value, letter.body))
     async with wiring.dead_letters(settings, unmatched=True) as found:
         parked = Counter([item.letter.task_id async for item in found.walk(Filter())])
     left = await _left(stage, settings)
-    return Remains(logged, letters, unread, parked, left), doubled_ends
+    return Remains(logged, letters, unread, parked, left, parts), doubled_ends
 
 
 def _said(task: StoredTask) -> tuple[str, int | None]:

@@ -12,11 +12,13 @@ import orjson
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.books import read_remains
 from reach_worker.chaos.faults import Window
+from reach_worker.chaos.findings import Verdict
 from reach_worker.chaos.ledger import Ledgers
 from reach_worker.chaos.memory import Memory
 from reach_worker.chaos.report import Figures, evidence, others, shown
 from reach_worker.chaos.stage import URL, Stage
-from reach_worker.chaos.verdict import Verdict, agrees, by_kind, judge, longest_stall_s
+from reach_worker.chaos.sums import by_kind, longest_stall_s
+from reach_worker.chaos.verdict import agrees, judge
 
 Say = Callable[[str], None]
 COMMAND_S: Final = 120.0
@@ -52,6 +54,7 @@ async def conclude(stage: Stage, url: str, ran: Ran, seed: int, say: Say) -> Fig
         doubled=len(verdict.doubled),
         doubled_unexplained=len(verdict.unexplained),
         doubled_with_side_effects=len(verdict.repeated),
+        garbled=len(verdict.garbled),
         stuck=len(verdict.stuck),
         longest_stall_s=round(longest_stall_s(board.confirmed, ended), 2),
         memory_slope_mb_per_min=round(ran.memory.slope_mb_per_min(), 3),
@@ -64,6 +67,9 @@ async def conclude(stage: Stage, url: str, ran: Ran, seed: int, say: Say) -> Fig
         published=board.published,
         unconfirmed=board.unconfirmed,
         answers=sum(len(each) for each in board.answers.values()),
+        taken_back=len(board.taken_back),
+        rerouted=sum(each.reroutings for each in board.listeners.values()),
+        told_lost=sum(each.lost for each in board.listeners.values()),
         runs=sum(len(runs) for runs in ledgers.runs.values()),
         wrong_ends=len(verdict.wrong_ends),
         unanswered=len(verdict.unanswered),
@@ -85,7 +91,8 @@ async def _tell(stage: Stage, url: str, verdict: Verdict, ran: Ran, ledgers: Led
     for line in others(verdict, told):
         say(line)
     for name, how in verdict.doubled.items():
-        again = " (published twice)" if ran.board.tasks[name].again_s else ""
+        task = ran.board.tasks.get(name)
+        again = " (published twice)" if task is not None and task.again_s else ""
         say(f"doubled: {name}{again}: {how}")
 
 

@@ -28,7 +28,11 @@ class OutOfTime(Exception):  # noqa: N818 - an ending
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a handler. Times are UTC microseconds; ``how`` is ``None`` where no end was written."""
+    """One run of a handler. Times are UTC microseconds; ``how`` is ``None`` where no end was written.
+
+    ``flow_id``: the task that all of it is for: what ran may be a leg of it, or a call that was made for it. ``hop``: how
+    often it had been handed on, or called for, before.
+    """
 
     task_id: str
     attempt: int
@@ -39,11 +43,13 @@ class Run:
     began_us: int
     ended_us: int | None = None
     how: str | None = None
+    flow_id: str = ""
+    hop: int = 0
 
     def __str__(self) -> str:
         end = "no end" if self.ended_us is None else f"{self.how} at {self.ended_us}"
         return (
-            f"{self.task_id} attempt {self.attempt} dispatch {self.dispatch_id} by {self.agent_id} "
+            f"{self.task_id} attempt {self.attempt} hop {self.hop} dispatch {self.dispatch_id} by {self.agent_id} "
             f"(pid {self.pid}): began {self.began_us}, {end}"
         )
 
@@ -68,6 +74,8 @@ class Ledger:
             "agent": self._agent_id,
             "pid": os.getpid(),
             "effects": side_effects,
+            "flow": context.flow_id,
+            "hop": len(context.chain),
         }
         self._write({**line, "at": self._clock.utc_us()})
         try:
@@ -93,7 +101,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:
-    """All that was written down: the runs of each task in the order in which they began."""
+    """All that was written down: the runs of each task, those of its legs and calls too, in the order of their starts."""
 
     runs: dict[str, list[Run]]
     unreadable: int
@@ -125,7 +133,7 @@ class Ledgers:
         runs += [run for begun in open_runs.values() for run in begun]
         by_task: dict[str, list[Run]] = {}
         for run in sorted(runs, key=lambda run: run.began_us):
-            by_task.setdefault(run.task_id, []).append(run)
+            by_task.setdefault(run.flow_id, []).append(run)
         return cls(by_task, unreadable)
 
 
@@ -138,4 +146,6 @@ def _begun(read: dict[str, Any]) -> Run:
         read["pid"],
         read["effects"],
         read["at"],
+        flow_id=read["flow"],
+        hop=read["hop"],
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 from reach_worker.chaos.crew import Crew
 from reach_worker.chaos.scale import ROUTERS
-from reach_worker.chaos.verdict import slope
+from reach_worker.chaos.sums import slope
 from reach_worker.ports import Clock
 
 EACH_S: Final = 1.0

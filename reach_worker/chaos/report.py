@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from reach_worker.chaos.faults import Window
+from reach_worker.chaos.findings import Verdict, Violation
 from reach_worker.chaos.ledger import Run
-from reach_worker.chaos.verdict import Verdict, Violation
 
 MOST_SHOWN: Final = 12
 AROUND_US: Final = 10_000_000
@@ -15,7 +15,10 @@ AROUND_US: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A run in numbers. The first ten are what it is judged by; ``faults`` counts those that were brought about."""
+    """A run in numbers. The first eleven are what it is judged by; ``faults`` counts those that were brought about.
+
+    ``rerouted``, ``told_lost``: what the readers of streams were told.
+    """
 
     tasks: int
     faults: int
@@ -23,6 +26,7 @@ class Figures:
     doubled: int
     doubled_unexplained: int
     doubled_with_side_effects: int
+    garbled: int
     stuck: int
     longest_stall_s: float
     memory_slope_mb_per_min: float
@@ -36,6 +40,9 @@ class Figures:
     published: int = 0
     unconfirmed: int = 0
     answers: int = 0
+    taken_back: int = 0
+    rerouted: int = 0
+    told_lost: int = 0
     runs: int = 0
     wrong_ends: int = 0
     unanswered: int = 0
@@ -55,8 +62,12 @@ def summary(figures: Figures) -> Iterator[str]:
     yield f"{figures.tasks} tasks, {figures.faults} faults, {figures.seconds:.0f} s, seed {figures.seed}"
     yield "  faults: " + _counted(figures.faults_by_kind)
     yield "  ends:   " + _counted(figures.ends)
-    yield f"  lost {figures.lost}, stuck {figures.stuck}, doubled {figures.doubled}"
+    yield f"  lost {figures.lost}, stuck {figures.stuck}, garbled {figures.garbled}, doubled {figures.doubled}"
     yield f"  doubled unexplained {figures.doubled_unexplained}, with side effects {figures.doubled_with_side_effects}"
+    yield (
+        f"  taken back {figures.taken_back}; streams told {figures.rerouted} times that another run goes on, "
+        f"and of {figures.told_lost} chunks that they are lost"
+    )
     yield (
         f"  wrong ends {figures.wrong_ends}, unanswered {figures.unanswered}, unrecorded {figures.unrecorded}, "
         f"dead letters twice {figures.doubled_letters}"

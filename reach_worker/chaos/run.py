@@ -103,7 +103,7 @@ async def _perform(
     async with AsyncExitStack() as stack:
         crew = await stack.enter_async_context(Crew(stage, node.port, clock))
         await crew.start()
-        caller = await stack.enter_async_context(calling(settings, board, clock, stage.names.tasks))
+        caller = await stack.enter_async_context(calling(settings, board, clock, stage.names))
         await stack.enter_async_context(beside(memory.watch(crew, clock)))
         await stack.enter_async_context(beside(_tell(board, clock, screen)))
         havoc = Havoc(stage, node, crew, clock, say)

@@ -11,7 +11,8 @@ AGENTS: Final = ("chaos-1", "chaos-2", "chaos-3", "chaos-4", "chaos-5", "chaos-6
 class Scale:
     """A run in numbers.
 
-    ``load_s``: tasks come, and faults happen, for so long. ``rest_s``: so long everything may take to end afterwards.
+    ``load_s``: tasks come, and faults happen, for so long. ``rest_s``: afterwards the tasks that are left may come to
+    their ends no further apart.
     ``poison``: tasks that kill the process they run in; each costs up to eight processes. ``every_kind``: of the kinds of
     faults all happen, else only the important ones, and none lasts long.
     """
@@ -30,7 +31,7 @@ class Scale:
 
 
 SHORT: Final = Scale(tasks=1_000, load_s=30.0, faults=13, rest_s=30.0, poison=1, every_kind=False)
-FULL: Final = Scale(tasks=20_000, load_s=390.0, faults=66, rest_s=100.0, poison=5, every_kind=True)
+FULL: Final = Scale(tasks=20_000, load_s=390.0, faults=66, rest_s=60.0, poison=5, every_kind=True)
 
 
 def soak(minutes: float) -> Scale:

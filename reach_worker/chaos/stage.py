@@ -39,6 +39,7 @@ retry:
 timeouts:
   pickup_s: 8
   backstop_s: 4
+  fanout_s: 15
 idempotency:
   window_s: 120
 """

@@ -2,98 +2,34 @@
 
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
 from reach_worker.bench.chance import Chance
 from reach_worker.chaos.draws import Draw, between, one_of, shuffle
+from reach_worker.chaos.kinds import (
+    CAPABILITY,
+    DECLARE_EFFECTS,
+    ENDS,
+    FANOUTS,
+    RACES,
+    READ,
+    SHARES,
+    SIDE_EFFECTS,
+    STREAMS,
+    TAKEN_BACK,
+    Kind,
+)
 from reach_worker.chaos.scale import Scale
-
-
-class Kind(StrEnum):
-    """What a task does."""
-
-    QUICK = "quick"
-    THREAD = "thread"
-    SLOW = "slow"
-    LARGE = "large"
-    FLAKY = "flaky"
-    BROKEN = "broken"
-    LIMITED = "limited"
-    PICKY = "picky"
-    REFUSED = "refused"
-    CHECKED = "checked"
-    UNCHECKED = "unchecked"
-    NOBODY = "nobody"
-    MALFORMED = "malformed"
-    FORGED = "forged"
-    EXPIRING = "expiring"
-    POISON = "poison"
-    BLOCKING = "blocking"
-    DEAF = "deaf"
-    PAY = "pay"
-    PAY_THREAD = "pay-thread"
-    PAY_SLOW = "pay-slow"
-    PAY_FAILING = "pay-failing"
-
-
-SIDE_EFFECTS: Final = frozenset({Kind.PAY, Kind.PAY_THREAD, Kind.PAY_SLOW, Kind.PAY_FAILING})
-
-SHARES: Final[Mapping[Kind, int]] = {
-    Kind.THREAD: 160,
-    Kind.SLOW: 60,
-    Kind.LARGE: 6,
-    Kind.FLAKY: 50,
-    Kind.BROKEN: 6,
-    Kind.LIMITED: 30,
-    Kind.PICKY: 40,
-    Kind.REFUSED: 10,
-    Kind.CHECKED: 30,
-    Kind.UNCHECKED: 8,
-    Kind.NOBODY: 5,
-    Kind.MALFORMED: 10,
-    Kind.FORGED: 10,
-    Kind.EXPIRING: 20,
-    Kind.BLOCKING: 1,
-    Kind.DEAF: 3,
-    Kind.PAY: 100,
-    Kind.PAY_THREAD: 60,
-    Kind.PAY_SLOW: 30,
-    Kind.PAY_FAILING: 8,
-}
-"""Of a thousand tasks; the others are quick ones. Of each kind there is one at least."""
-
-CAPABILITY: Final[Mapping[Kind, str]] = {
-    **{kind: f"chaos.{kind.value}" for kind in Kind},
-    Kind.UNCHECKED: "chaos.checked",
-    Kind.FORGED: "chaos.quick",
-    Kind.EXPIRING: "chaos.slow",
-}
 
 ANSWERED_SHARE: Final = 0.3
 TWICE_SHARE: Final = 0.04
 HALF: Final = 0.5
 LATER_S: Final = (0.5, 8.0)
 """A duplicate comes at once, or so much later."""
-
-_WORKS: Final = frozenset({"succeeded", "attempts_exhausted", "poison"})
-"""How what any agent can do may end: done, or out of attempts where each one met a fault."""
-_ONCE: Final = frozenset({"succeeded", "outcome_unknown", "attempts_exhausted", "poison"})
-ENDS: Final[Mapping[Kind, frozenset[str]]] = {
-    **dict.fromkeys(Kind, _WORKS),
-    **dict.fromkeys(SIDE_EFFECTS, _ONCE),
-    Kind.PAY_FAILING: _ONCE - {"succeeded"},
-    Kind.BROKEN: _WORKS - {"succeeded"},
-    Kind.POISON: _WORKS - {"succeeded"},
-    Kind.REFUSED: frozenset({"bad_request", "attempts_exhausted", "poison"}),
-    Kind.UNCHECKED: frozenset({"payload_refused"}),
-    Kind.NOBODY: frozenset({"unmatched"}),
-    Kind.MALFORMED: frozenset({"undecodable", "invalid"}),
-    Kind.EXPIRING: _WORKS | {"expired"},
-}
-"""The ends that a kind of task may come to: a state, or the reason of a dead letter."""
+TAKEN_BACK_S: Final = (0.0, 2.0)
+"""So long after he has published it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +37,7 @@ class PlannedTask:
     """A task. ``at_s`` counts from the first one; ``again_s``: when it is published once more, under the same id.
 
     A malformed one has no id that anybody could read: its name is somewhere in its body. ``words``: so many are put into
-    a large one when it is sent.
+    a large one when it is sent. ``taken_back_s``: when its caller takes it back, ``None`` if he never does.
     """
 
     name: str
@@ -112,6 +48,12 @@ class PlannedTask:
     again_s: tuple[float, ...] = ()
     headers: Mapping[str, Any] = field(default_factory=dict)
     words: int = 0
+    taken_back_s: float | None = None
+
+    @property
+    def ends(self) -> frozenset[str]:
+        """What it may come to."""
+        return ENDS[self.kind] if self.taken_back_s is None else ENDS[self.kind] | {"cancelled"}
 
     @property
     def sent(self) -> bytes:
@@ -154,10 +96,11 @@ def _task(number: int, kind: Kind, at_s: float, draw: Draw) -> PlannedTask:
         "task_id": name,
         "capability": CAPABILITY[kind],
         "payload": _payload(kind, draw),
+        **_MODES.get(kind, {}),
     }
     if kind is Kind.EXPIRING:
         content["deadline_ms"] = int(between(50, 1500, draw))
-    if kind in SIDE_EFFECTS and draw() < HALF:  # the capability says so anyway
+    if kind in DECLARE_EFFECTS and draw() < HALF:  # the capability says so anyway
         content["side_effects"] = True
     again: tuple[float, ...] = ()
     if draw() < TWICE_SHARE and kind is not Kind.POISON:
@@ -167,13 +110,36 @@ def _task(number: int, kind: Kind, at_s: float, draw: Draw) -> PlannedTask:
         kind,
         at_s,
         orjson.dumps(content),
-        answered=draw() < ANSWERED_SHARE,
+        answered=draw() < ANSWERED_SHARE or kind in READ,
         again_s=again,
         headers=_FORGERY if kind is Kind.FORGED else {},
         words=int(between(5_000, 100_000, draw)) if kind is Kind.LARGE else 0,
+        taken_back_s=_taken_back_s(kind, at_s, draw),
     )
 
 
+def _taken_back_s(kind: Kind, at_s: float, draw: Draw) -> float | None:
+    if draw() >= TAKEN_BACK.get(kind, 0.0):
+        return None
+    return round(at_s + between(*TAKEN_BACK_S, draw), 3)
+
+
+_MODES: Final[Mapping[Kind, Mapping[str, Any]]] = {
+    Kind.RACE: {"mode": "race"},
+    Kind.RACE_FAILING: {"mode": "race"},
+    Kind.RACE_STREAM: {"mode": "race", "stream": True},
+    Kind.FANOUT: {"mode": "fanout", "aggregate": "all"},
+    Kind.FIRST: {"mode": "fanout", "aggregate": "first_n", "first_n": 2},
+    Kind.VOTE: {"mode": "fanout", "aggregate": "vote"},
+    Kind.STREAM: {"stream": True},
+}
+_HOLDS_S: Final[Mapping[Kind, tuple[float, float]]] = {
+    **dict.fromkeys((Kind.SLOW, Kind.PAY_SLOW, Kind.EXPIRING, Kind.TAKEN_BACK), (0.2, 1.5)),
+    **dict.fromkeys((Kind.THREAD, Kind.PAY_THREAD), (0.0, 0.05)),
+    **dict.fromkeys((Kind.HANDOFF, Kind.PAY_HANDED, Kind.CALL, Kind.PAY_CALL), (0.0, 0.2)),
+    Kind.BLOCKING: (1.0, 3.5),
+}
+"""How long their handlers take."""
 _WORDS: Final = b"<words>"
 _FORGERY: Final[Mapping[str, Any]] = {
     "x-reach-life": 7,
@@ -185,11 +151,9 @@ _FORGERY: Final[Mapping[str, Any]] = {
 
 
 def _payload(kind: Kind, draw: Draw) -> dict[str, Any]:
+    if kind in _HOLDS_S:
+        return {"hold": round(between(*_HOLDS_S[kind], draw), 3)}
     match kind:
-        case Kind.SLOW | Kind.PAY_SLOW | Kind.EXPIRING:
-            return {"hold": round(between(0.2, 1.5, draw), 3)}
-        case Kind.THREAD | Kind.PAY_THREAD:
-            return {"hold": round(between(0.0, 0.05, draw), 3)}
         case Kind.LARGE:
             return {"text": _WORDS.decode()}
         case Kind.FLAKY:
@@ -198,14 +162,23 @@ def _payload(kind: Kind, draw: Draw) -> dict[str, Any]:
             return {"fails": 1 + int(draw() * 2), "after": round(between(0.05, 0.8, draw), 3)}
         case Kind.POISON:
             return {"how": one_of(("exit", "segv"), draw)}
-        case Kind.BLOCKING:
-            return {"hold": round(between(1.0, 3.5, draw), 3)}
         case Kind.CHECKED:
             return {"number": int(draw() * 1000)}
         case Kind.UNCHECKED:
             return {"number": "not one"}
+        case _ if kind in STREAMS:
+            return _speech(draw)
+        case _ if kind in RACES | FANOUTS:
+            return {"hold": round(between(0.0, 0.3, draw), 3), "odd": int(draw() * 8)}
         case _:
             return {}
+
+
+def _speech(draw: Draw) -> dict[str, Any]:
+    """So many pieces; of a quarter the first attempt breaks off before one of them."""
+    chunks = 1 + int(draw() * 12)
+    breaks = int(draw() * chunks) if draw() < HALF / 2 else None
+    return {"chunks": chunks, "pause": round(between(0.0, 0.05, draw), 3), "breaks": breaks}
 
 
 def _malformed(name: str, draw: Draw) -> bytes:

@@ -7,75 +7,29 @@
   the task went through (broker, store, a router, the agents of the two runs) was at work between the start of the one
   run and the start of the next; a fault counts until :data:`SLACK_US` after its end.
 - **doubled with side effects**: its handler was begun more than once, however the runs ended.
+- **garbled**: the caller of a race, a fan-out or a stream was told what is not so, or not told what is.
+
+A leg of a race or a fan-out, a call that a handler made and each stretch of a task that is handed on is a piece of its
+own: each has to have its end, and may be done once. A race has two legs a round.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.faults import BROKER, STORE, Window
+from reach_worker.chaos.findings import Remains, Verdict, Violation
+from reach_worker.chaos.kinds import RACES, READ, Kind
 from reach_worker.chaos.ledger import OK, Run
 from reach_worker.chaos.scale import ROUTERS
-from reach_worker.chaos.tasks import ENDS, Kind, PlannedTask
+from reach_worker.chaos.tasks import PlannedTask
+from reach_worker.chaos.told import wrong_words
+from reach_worker.core.group import RACE_WIDTH
 
 SLACK_US: Final = 3_000_000
 UNKNOWN: Final = "outcome_unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Remains:
-    """Where tasks are when everything has stopped.
-
-    ``logged``: what the reach log says, the state, of a dead letter its reason; when it ended (UTC microseconds, ``None``
-    where it has no end). ``letters``: the reasons of the dead letters of each id. ``unread``: reason and body of those
-    whose id is not one of ours. ``parked``: how often each is among the unmatched. ``left``: the queues that hold the
-    others.
-    """
-
-    logged: Mapping[str, tuple[str, int | None]]
-    letters: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    unread: Sequence[tuple[str, bytes]] = ()
-    parked: Mapping[str, int] = field(default_factory=dict)
-    left: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A task that is not as it should be, with why."""
-
-    name: str
-    why: str
-    kind: str
-
-
-@dataclass(slots=True)
-class Verdict:
-    """All of a run. What must be empty: ``lost``, ``stuck``, ``unexplained``, ``repeated``."""
-
-    lost: list[Violation] = field(default_factory=list)
-    stuck: list[Violation] = field(default_factory=list)
-    doubled: dict[str, str] = field(default_factory=dict)
-    unexplained: list[Violation] = field(default_factory=list)
-    repeated: list[Violation] = field(default_factory=list)
-    wrong_ends: list[Violation] = field(default_factory=list)
-    unanswered: list[Violation] = field(default_factory=list)
-    unrecorded: list[Violation] = field(default_factory=list)
-    doubled_letters: list[str] = field(default_factory=list)
-    ends: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def good(self) -> bool:
-        """All that must be nothing is nothing."""
-        return not any((self.lost, self.stuck, self.unexplained, self.repeated))
-
-    def violations(self) -> Iterator[Violation]:
-        """Whatever is not as it should be, the worst first."""
-        for found in (self.lost, self.repeated, self.unexplained, self.stuck):
-            yield from found
-        for found in (self.wrong_ends, self.unanswered, self.unrecorded):
-            yield from found
 
 
 def judge(
@@ -89,7 +43,17 @@ def judge(
             _judge_malformed(task, remains, verdict)
         else:
             _judge_end(task, board, remains, verdict)
-        _judge_runs(task, runs.get(name, ()), windows, verdict)
+        theirs = runs.get(name, ())
+        _judge_runs(name, theirs, windows, verdict)
+        _judge_parts(name, remains, verdict)
+        if remains.logged.get(name, ("", None))[0] == "succeeded" and not any(
+            run.how == OK for run in theirs
+        ):
+            verdict.lost.append(Violation(name, "it succeeded, and no handler did it", "lost"))
+        if task.kind in RACES:
+            _judge_rounds(name, theirs, remains, windows, verdict)
+        if task.kind in READ and remains.logged.get(name, ("under_way", None))[0] != "under_way":
+            _judge_words(task, board, verdict)
     return verdict
 
 
@@ -105,7 +69,7 @@ def agrees(audit: Any, status: int, verdict: Verdict) -> bool:
         audit.get(name) for name in ("orphans", "unchecked", "spilled_unreadable")
     ):
         return False
-    unexplained = {violation.name for violation in verdict.unexplained}
+    unexplained = {violation.part or violation.name for violation in verdict.unexplained}
     known = (set(verdict.doubled) | set(verdict.doubled_letters)) - unexplained
     doubled = audit.get("doubled", ())
     return bool(doubled) and all(one["task_id"] in known or _the_same(one.get("ends", ())) for one in doubled)
@@ -182,26 +146,67 @@ def _without_end(name: str, logged: str | None, remains: Remains, verdict: Verdi
 
 def _count_end(task: PlannedTask, end: str, verdict: Verdict) -> None:
     verdict.ends[end] = verdict.ends.get(end, 0) + 1
-    if end not in ENDS[task.kind]:
-        expected = ", ".join(sorted(ENDS[task.kind]))
+    if end not in task.ends:
+        expected = ", ".join(sorted(task.ends))
         verdict.wrong_ends.append(Violation(task.name, f"it ended as {end}, not as {expected}", "wrong end"))
 
 
-def _judge_runs(task: PlannedTask, runs: Sequence[Run], windows: Sequence[Window], verdict: Verdict) -> None:
-    done = [run for run in runs if run.how == OK]
-    if len(done) > 1:
+def _judge_runs(name: str, runs: Sequence[Run], windows: Sequence[Window], verdict: Verdict) -> None:
+    """Each piece by itself."""
+    pieces: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        pieces.setdefault((run.task_id, run.hop), []).append(run)
+    for (part, _), theirs in pieces.items():
+        done = [run for run in theirs if run.how == OK]
         for first, second in pairwise(done):
-            why = next((window for window in windows if explains(window, first, second)), None)
-            verdict.doubled[task.name] = _in_words(first, second, why)
-            if why is None:
-                violation = Violation(task.name, verdict.doubled[task.name], "doubled, unexplained")
-                verdict.unexplained.append(violation)
-    if task.side_effects and len(runs) > 1:
-        verdict.repeated.append(
-            Violation(
-                task.name, f"it has side effects and was begun {len(runs)} times", "doubled with side effects"
-            )
-        )
+            _doubled(name, part, first, second, windows, verdict)
+        if any(run.side_effects for run in theirs) and len(theirs) > 1:
+            why = f"{part} has side effects and was begun {len(theirs)} times"
+            verdict.repeated.append(Violation(name, why, "doubled with side effects", part))
+
+
+def _doubled(
+    name: str, part: str, first: Run, second: Run, windows: Sequence[Window], verdict: Verdict
+) -> None:
+    why = next((window for window in windows if explains(window, first, second)), None)
+    verdict.doubled[part] = _in_words(first, second, why)
+    if why is None:
+        verdict.unexplained.append(Violation(name, verdict.doubled[part], "doubled, unexplained", part))
+
+
+def _judge_parts(name: str, remains: Remains, verdict: Verdict) -> None:
+    """Legs and calls have ended, too. A leg is never a dead letter, a call may be one."""
+    for part, state in remains.parts.get(name, {}).items():
+        if state == "under_way":
+            where = remains.left.get(part)
+            why = f"{part} has no end; " + (f"it is in {', '.join(where)}" if where else "no queue has it")
+            found, kind = (verdict.stuck, "stuck") if where else (verdict.lost, "lost")
+            found.append(Violation(name, why, kind, part))
+        elif "~" not in part:
+            fault = _fault_of(state, remains.letters.get(part, ()), remains.parked.get(part, 0))
+            if fault is not None:
+                verdict.lost.append(Violation(name, f"{part}: {fault}", "lost", part))
+
+
+def _judge_rounds(
+    name: str, runs: Sequence[Run], remains: Remains, windows: Sequence[Window], verdict: Verdict
+) -> None:
+    """Two agents a round, and not two other ones because it was begun again."""
+    legs = Counter(part.rpartition("~")[2].rpartition(".")[0] for part in remains.parts.get(name, ()))
+    most = max(legs.values(), default=0)
+    if most > RACE_WIDTH and runs:
+        why = next((window for window in windows if explains(window, runs[0], runs[-1])), None)
+        cause = f"{why.kind} of {why.target}" if why else "no fault"
+        verdict.doubled[name] = f"a round of it has {most} legs; {cause}"
+        if why is None:
+            verdict.unexplained.append(Violation(name, verdict.doubled[name], "doubled, unexplained"))
+
+
+def _judge_words(task: PlannedTask, board: Board, verdict: Verdict) -> None:
+    """What its caller was told. Where it was known to have been done twice he may have heard of both."""
+    if task.name not in verdict.doubled:
+        for why in wrong_words(task, board):
+            verdict.garbled.append(Violation(task.name, why, "garbled"))
 
 
 def _in_words(first: Run, second: Run, why: Window | None) -> str:
@@ -215,45 +220,3 @@ def explains(window: Window, first: Run, second: Run) -> bool:
     """The fault may be why the second run came after the first."""
     touched = window.target in (BROKER, STORE, *ROUTERS, first.agent_id, second.agent_id)
     return touched and window.from_us <= second.began_us and window.to_us + SLACK_US >= first.began_us
-
-
-# ---- Figures
-
-
-def longest_stall_s(confirmed: Mapping[str, int], ended: Mapping[str, int]) -> float:
-    """The longest time without any end while a task was waiting. Times in UTC microseconds, by task."""
-    moves = sorted(
-        [(at, 1) for name, at in confirmed.items() if name in ended]
-        + [(max(at, confirmed.get(name, at)), -1) for name, at in ended.items() if name in confirmed],
-        key=lambda move: (move[0], -move[1]),
-    )
-    waiting, since, longest = 0, 0, 0
-    for at, change in moves:
-        if change > 0:
-            if waiting == 0:
-                since = at
-        else:
-            longest = max(longest, at - since)
-            since = at
-        waiting += change
-    return longest / 1e6
-
-
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The slope of the line that fits the points best (least squares), 0 where there is none."""
-    count = len(points)
-    if count < 2:  # noqa: PLR2004 - a line needs two
-        return 0.0
-    mean_x = sum(x for x, _ in points) / count
-    mean_y = sum(y for _, y in points) / count
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
-
-
-def by_kind(windows: Iterable[Window], counted: Callable[[Window], bool]) -> dict[str, int]:
-    """How many there were of each kind."""
-    found: dict[str, int] = {}
-    for window in windows:
-        if counted(window):
-            found[window.kind] = found.get(window.kind, 0) + 1
-    return dict(sorted(found.items()))

@@ -18,11 +18,9 @@ from typing import Any, Final
 
 import orjson
 
-from reach_worker.core.backoff import RetryPolicy, delay_s
 from reach_worker.core.envelope import Envelope, text
 from reach_worker.core.gates import GateKind
-from reach_worker.core.outcome import Attempt, DeadLetterReason, Outcome, OutcomeClass
-from reach_worker.core.recovery import Bury, Step, TryAgain, next_step
+from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
 from reach_worker.core.routing import Chosen, Decision, ranked
 from reach_worker.core.task import LONGEST_ID, OURS, Task
 
@@ -275,24 +273,6 @@ def race_verdict(
     if decided is None and len(ends) == len(legs):
         return RoundFailed(list(ends.values())[-1])
     return Open()
-
-
-def after_round(
-    envelope: Envelope, attempt: Attempt, outcome: Outcome, *, policy: RetryPolicy, draw: float
-) -> Step:
-    """What follows from a round that failed: as from any other attempt.
-
-    One that nobody began is an attempt as well, which spends no retry: the next one must have another number, for with
-    the same one its legs would be those that have ended.
-    """
-    if outcome.outcome is not OutcomeClass.RELEASED:
-        return next_step(envelope, attempt, outcome, policy=policy, draw=draw)
-    tried = envelope.with_attempt(attempt)
-    if len(tried.attempts) >= policy.max_dispatches:
-        error = f"{len(tried.attempts)} attempts, the last: released: {outcome.message}"
-        return Bury(tried, DeadLetterReason.ATTEMPTS_EXHAUSTED, error)
-    before = sum(1 for each in envelope.attempts if each.outcome is OutcomeClass.RELEASED)
-    return TryAgain(tried, delay_s(before, draw, policy) if before else 0.0)
 
 
 def fanout_verdict(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -119,6 +120,25 @@ def next_step(
             tried, DeadLetterReason.EXPIRED, f"no time left for another attempt after: {outcome.message}"
         )
     return TryAgain(tried, delay)
+
+
+def next_round(
+    envelope: Envelope, attempt: Attempt, outcome: Outcome, *, policy: RetryPolicy, draw: float
+) -> Step:
+    """The same after a round of a race that nobody has won.
+
+    A round that all agents left before they had begun spends no retry either, but it is counted: the legs of the next
+    one are named after its number, and must not be taken for those that have ended.
+    """
+    step = next_step(envelope, attempt, outcome, policy=policy, draw=draw)
+    if not isinstance(step, TryAgain) or step.envelope.attempts != envelope.attempts:
+        return step
+    tried = envelope.with_attempt(attempt)
+    if len(tried.attempts) >= policy.max_dispatches:
+        return _exhausted(tried, outcome)
+    before = takewhile(lambda each: each.outcome is OutcomeClass.RELEASED, reversed(envelope.attempts))
+    again = sum(1 for _ in before)
+    return TryAgain(tried, delay_s(again, draw, policy) if again > 0 else 0.0)
 
 
 def not_again(step: Step, why: str) -> Step:

@@ -77,12 +77,21 @@ def test_runs_are_in_the_order_in_which_they_began_whichever_process_wrote_first
     assert [run.dispatch_id for run in ledgers.runs["t1"]] == ["d1", "d2"]
 
 
+def test_legs_and_calls_are_with_the_task_that_they_are_for() -> None:
+    ledgers = Ledgers.of(
+        [line("t1~0.1.chaos-1", "d1", 10, flow="t1"), line("c0ffee", "d2", 20, flow="t1", hop=1)]
+    )
+    assert [(run.task_id, run.hop) for run in ledgers.runs["t1"]] == [("t1~0.1.chaos-1", 0), ("c0ffee", 1)]
+
+
 def test_a_line_that_cannot_be_read_is_counted() -> None:
     ledgers = Ledgers.of([b'{"task": "t1", "at', line("t2", "d1", 10)])
     assert (ledgers.unreadable, list(ledgers.runs)) == (1, ["t2"])
 
 
-def line(task: str, dispatch: str, at: int, *, how: str | None = None, pid: int = 1) -> bytes:
+def line(
+    task: str, dispatch: str, at: int, *, how: str | None = None, pid: int = 1, flow: str = "", hop: int = 0
+) -> bytes:
     content = {
         "task": task,
         "attempt": 1,
@@ -90,5 +99,7 @@ def line(task: str, dispatch: str, at: int, *, how: str | None = None, pid: int 
         "agent": "chaos-1",
         "pid": pid,
         "effects": False,
+        "flow": flow or task,
+        "hop": hop,
     }
     return orjson.dumps({**content, "at": at} | ({} if how is None else {"how": how}))

@@ -6,8 +6,19 @@ from itertools import pairwise
 import orjson
 import pytest
 
+from reach_worker.chaos.kinds import (
+    CAPABILITY,
+    ENDS,
+    FANOUTS,
+    RACES,
+    READ,
+    SHARES,
+    STREAMS,
+    TAKEN_BACK,
+    Kind,
+)
 from reach_worker.chaos.scale import FULL, SHORT, Scale, soak
-from reach_worker.chaos.tasks import CAPABILITY, ENDS, SHARES, Kind, plan_tasks
+from reach_worker.chaos.tasks import TAKEN_BACK_S, plan_tasks
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.task import Task, decode_task
 
@@ -68,7 +79,28 @@ def test_large_ones_are_large() -> None:
     assert all(orjson.loads(task.sent)["payload"]["text"].startswith("large large ") for task in large)
 
 
+def test_some_are_taken_back_soon_after_they_came_and_may_end_so() -> None:
+    taken_back = [task for task in plan_tasks(1, FULL) if task.taken_back_s is not None]
+    assert {task.kind for task in taken_back} == set(TAKEN_BACK)
+    low, high = TAKEN_BACK_S
+    for task in taken_back:
+        assert task.taken_back_s is not None
+        assert low <= round(task.taken_back_s - task.at_s, 3) <= high
+        assert "cancelled" in task.ends
+
+
+def test_groups_and_streams_are_asked_for_and_read() -> None:
+    for planned in plan_tasks(1, SHORT):
+        if planned.kind in READ:
+            task = decode_task(planned.sent, max_bytes=8 * 1024 * 1024)
+            assert isinstance(task, Task)
+            assert planned.answered
+            assert task.stream is (planned.kind in STREAMS)
+            expected = "race" if planned.kind in RACES else "fanout" if planned.kind in FANOUTS else "single"
+            assert task.mode == expected
+
+
 def test_every_kind_has_ends_that_exist() -> None:
-    known = {"succeeded", "unmatched", *(reason.value for reason in DeadLetterReason)}
+    known = {"succeeded", "unmatched", "cancelled", *(reason.value for reason in DeadLetterReason)}
     assert ENDS.keys() == set(Kind)
     assert all(ends and ends <= known for ends in ENDS.values())

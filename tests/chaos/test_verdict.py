@@ -1,21 +1,17 @@
 """The verdict, on made-up ledgers and queues."""
 
+from collections.abc import Iterable, Mapping
+
 import pytest
 
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.faults import Window
+from reach_worker.chaos.findings import Remains, Verdict
+from reach_worker.chaos.kinds import Kind
 from reach_worker.chaos.ledger import OK, Run
-from reach_worker.chaos.tasks import Kind, PlannedTask
-from reach_worker.chaos.verdict import (
-    SLACK_US,
-    Remains,
-    Verdict,
-    agrees,
-    by_kind,
-    judge,
-    longest_stall_s,
-    slope,
-)
+from reach_worker.chaos.sums import by_kind, longest_stall_s, slope
+from reach_worker.chaos.tasks import PlannedTask
+from reach_worker.chaos.verdict import SLACK_US, agrees, judge
 
 S = 1_000_000
 END = {"state": "succeeded", "reason": None, "at": 1}
@@ -28,9 +24,29 @@ def board(kind: Kind = Kind.QUICK, *, answered: bool = False, confirmed: bool = 
     return Board({"t": task}, confirmed={"t": S} if confirmed else {})
 
 
-def run(began_s: float, how: str | None = OK, agent: str = "chaos-1", dispatch: str = "d1") -> Run:
+def run(
+    began_s: float,
+    how: str | None = OK,
+    agent: str = "chaos-1",
+    dispatch: str = "d1",
+    *,
+    part: str = "t",
+    hop: int = 0,
+    effects: bool = False,
+) -> Run:
     began_us = int(began_s * S)
-    return Run("t", 1, dispatch, agent, 1, False, began_us, None if how is None else began_us + 1, how)
+    ended_us = None if how is None else began_us + 1
+    return Run(part, 1, dispatch, agent, 1, effects, began_us, ended_us, how, "t", hop)
+
+
+WON = {"status": "succeeded", "final": True, "agent": "chaos-1", "result": {"by": "chaos-1"}}
+
+
+def raced(answers: Iterable[Mapping[str, object]] = (WON,)) -> Board:
+    race = board(Kind.RACE, answered=True)
+    for answer in answers:
+        race.hear("t", answer, S)
+    return race
 
 
 def window(target: str, from_s: float, to_s: float) -> Window:
@@ -38,7 +54,7 @@ def window(target: str, from_s: float, to_s: float) -> Window:
 
 
 def verdict(remains: Remains, *, of: Board | None = None) -> Verdict:
-    return judge(of or board(), {}, remains, [])
+    return judge(of or board(), {"t": [run(2)]}, remains, [])
 
 
 def names(found: "Verdict") -> dict[str, list[str]]:
@@ -171,10 +187,108 @@ def test_runs_that_did_not_succeed_are_no_doubles(how: str | None) -> None:
 
 @pytest.mark.parametrize("how", ["RuntimeError", None, OK])
 def test_with_side_effects_a_second_start_is_a_fault_however_the_first_ended(how: str | None) -> None:
-    runs = {"t": [run(10, how), run(20)]}
+    runs = {"t": [run(10, how, effects=True), run(20, effects=True)]}
     found = judge(board(Kind.PAY), runs, Remains(DONE), [window("broker", 12, 14)])
     assert [violation.name for violation in found.repeated] == ["t"]
     assert not found.good
+
+
+# ---- Parts: legs, calls, stretches
+
+
+def test_the_two_legs_of_a_race_are_no_double_and_one_leg_done_twice_is() -> None:
+    first, second = run(10, part="t~0.1.chaos-1"), run(10, part="t~0.1.chaos-3", agent="chaos-3")
+    assert judge(raced(), {"t": [first, second]}, Remains(DONE), []).doubled == {}
+    again = run(20, part="t~0.1.chaos-3", agent="chaos-3", dispatch="d2")
+    found = judge(raced(), {"t": [first, second, again]}, Remains(DONE), [])
+    assert list(found.doubled) == ["t~0.1.chaos-3"]
+    assert [(one.name, one.part) for one in found.unexplained] == [("t", "t~0.1.chaos-3")]
+
+
+@pytest.mark.parametrize(("windows", "explained"), [([], False), ([window("broker", 12, 14)], True)])
+def test_a_round_with_more_legs_than_a_race_has_was_begun_twice(
+    windows: list[Window], *, explained: bool
+) -> None:
+    legs = {f"t~0.1.chaos-{number}": "cancelled" for number in (1, 3, 4)}
+    runs = {"t": [run(10, part="t~0.1.chaos-1"), run(20, "Cancelled", part="t~0.1.chaos-3")]}
+    found = judge(raced(), runs, Remains(DONE, parts={"t": legs}), windows)
+    assert list(found.doubled) == ["t"]
+    assert bool(found.unexplained) is not explained
+
+
+def test_a_retried_race_has_legs_of_its_own() -> None:
+    legs = {f"t~0.{number}.chaos-{agent}": "succeeded" for number in (1, 2) for agent in (1, 3)}
+    found = judge(raced(), {"t": [run(10, part="t~0.2.chaos-1")]}, Remains(DONE, parts={"t": legs}), [])
+    assert found.good
+    assert found.doubled == {}
+
+
+def test_each_stretch_of_what_is_handed_on_is_done_once() -> None:
+    handed = [run(10), run(11, agent="chaos-3", dispatch="d2", hop=1)]
+    assert judge(board(Kind.HANDOFF), {"t": handed}, Remains(DONE), []).doubled == {}
+    again = run(12, agent="chaos-3", dispatch="d3", hop=1)
+    assert list(judge(board(Kind.HANDOFF), {"t": [*handed, again]}, Remains(DONE), []).doubled) == ["t"]
+
+
+def test_side_effects_that_begin_only_after_a_handoff_begin_once() -> None:
+    desk_twice = [run(10), run(11), run(12, dispatch="d2", hop=1, effects=True)]
+    around = [window("broker", 9, 14)]
+    assert judge(board(Kind.PAY_HANDED), {"t": desk_twice}, Remains(DONE), around).good
+    again = run(13, dispatch="d3", hop=1, effects=True)
+    found = judge(board(Kind.PAY_HANDED), {"t": [*desk_twice, again]}, Remains(DONE), around)
+    assert [violation.name for violation in found.repeated] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("part", "state", "letters", "found"),
+    [
+        ("t~0.1.chaos-1", "attempts_exhausted", {}, []),  # a leg is no dead letter
+        ("t~0.1.chaos-1", "under_way", {}, ["lost"]),
+        ("c0ffee", "attempts_exhausted", {"c0ffee": ["attempts_exhausted"]}, []),
+        ("c0ffee", "attempts_exhausted", {}, ["lost"]),
+        ("c0ffee", "under_way", {}, ["lost"]),
+        ("c0ffee", "cancelled", {}, []),
+    ],
+)
+def test_every_leg_and_call_has_its_end(
+    part: str, state: str, letters: dict[str, list[str]], found: list[str]
+) -> None:
+    remains = Remains(DONE, letters=letters, parts={"t": {part: state}})
+    assert [violation.kind for violation in verdict(remains).violations()] == found
+
+
+def test_a_leg_that_is_still_in_a_queue_is_stuck() -> None:
+    remains = Remains(DONE, left={"leg~": ["chaos.returns"]}, parts={"t": {"leg~": "under_way"}})
+    assert [violation.part for violation in verdict(remains).stuck] == ["leg~"]
+
+
+def test_a_success_that_nobody_did_is_lost() -> None:
+    assert [v.why for v in judge(board(), {}, Remains(DONE), []).lost] == [
+        "it succeeded, and no handler did it"
+    ]
+
+
+# ---- What the caller was told
+
+
+def test_who_reads_an_answer_has_to_get_one_and_only_one_end() -> None:
+    assert [v.why for v in verdict(Remains(DONE), of=raced(())).garbled] == ["its caller got no final answer"]
+    two = raced(({"status": "succeeded", "final": True}, {"status": "dead_letter", "final": True}))
+    found = verdict(Remains(DONE), of=two)
+    assert ["several ends" in v.why for v in found.garbled] == [True]
+    assert not found.good
+
+
+def test_what_has_no_end_yet_has_no_answer_either_and_is_told_as_that() -> None:
+    found = verdict(Remains({"t": ("under_way", None)}, left={"t": ["chaos.returns"]}), of=raced(()))
+    assert [violation.kind for violation in found.violations()] == ["stuck"]
+
+
+def test_the_verdict_tells_what_the_listener_to_a_stream_found_wrong() -> None:
+    heard = board(Kind.STREAM, answered=True)
+    heard.hear("t", {"status": "succeeded", "final": True, "agent": "chaos-1", "result": []}, S)
+    heard.listeners["t"].wrong.append("it was mixed")
+    assert [v.why for v in verdict(Remains(DONE), of=heard).garbled] == ["it was mixed"]
 
 
 # ---- The audit

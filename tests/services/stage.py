@@ -1,7 +1,7 @@
 """Routers, agents and callers around one broker in memory, one store in memory and one clock that the test moves."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,7 @@ class Stage:
     clock: SteppedClock = field(default_factory=SteppedClock)
     routers: list[OnStage] = field(default_factory=list)
     agents: list[ScriptedAgent] = field(default_factory=list)
+    bus_of: Callable[[MemoryBroker], MemoryBus] = MemoryBus
 
     def __post_init__(self) -> None:
         self.broker = MemoryBroker(self.clock)
@@ -95,7 +96,7 @@ class Stage:
 
         ``settled``: the time has passed in which it only listens.
         """
-        bus = MemoryBus(self.broker)
+        bus = self.bus_of(self.broker)
         fleet = Fleet(self.breaker, self.slots)
         desk = Desk(router_id, self.names, self.clock, self.policies, fleet, TagTable({}))
         router = router_on(bus, desk, self.presence, self.store, lambda: {"away": self.store.away})

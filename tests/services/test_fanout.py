@@ -5,9 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
+from reach_worker.core.call_off import CallOff
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.token_bucket import IntakePolicy
+from reach_worker.ports import AnswerLost
 from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
 from tests.services.stage import Stage, rules
 from tests.services.test_call_offs import cancel
@@ -75,6 +77,27 @@ async def test_until_its_deadline_and_says_who_is_missing(deadline: int | None, 
     told = stage.answer("t")
     assert set(told["result"]) == {"a"}
     assert by_name(told["missing"], "why") == {"b": "no answer in time"}
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+async def test_what_ends_it_while_the_broker_is_away_is_told_when_it_is_back(*, taken_back: bool) -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a")
+    await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=20_000)
+    await stage.settle()
+    stage.r1.bus.disconnect()
+    if taken_back:
+        stage.r1.desk.hands.call_off("t", CallOff(None, 0, 0.0))
+    await stage.pass_time(5 if taken_back else 25)
+    assert stage.ends("t") == []
+
+    stage.r1.bus.connect()
+    await stage.come_to_rest()
+    assert stage.answer("t")["status"] == ("cancelled" if taken_back else "succeeded")
+    assert len(stage.ends("t")) == 1
+    assert stage.rows(AnswerLost) == []
 
 
 async def test_one_that_is_dead_is_missing_and_nobody_waits_for_it() -> None:

@@ -264,6 +264,29 @@ async def test_an_agent_that_dies_before_it_has_begun_leaves_the_race() -> None:
     assert stage.answer("t")["agent"] == "b"
 
 
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+@pytest.mark.parametrize("times", [1, 3])
+async def test_where_all_die_before_they_have_begun_it_goes_on_with_whoever_comes(
+    names: tuple[str, ...], times: int
+) -> None:
+    stage = Stage()
+    agents = await start(stage, *names)
+    for _ in range(times):
+        for agent in agents:
+            agent.die()
+        await stage.pass_time(60)
+        assert stage.ends("t") == []
+        agents = [await stage.agent(name, script=hold) for name in names]
+        await stage.pass_time(5)
+    for agent in agents:
+        for work in list(agent.held):
+            await agent.end(work)
+    await stage.come_to_rest()
+    assert stage.answer("t")["status"] == "succeeded"
+    assert len(stage.ends("t")) == 1
+    assert stage.r1.leases == 0
+
+
 async def test_a_race_that_is_taken_back_stops_both() -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b")

@@ -13,7 +13,7 @@ from tests.tooling.observing import ROOT, need_rabbitmq, needs_proc, processes_m
 
 pytestmark = [pytest.mark.system, pytest.mark.broker, needs_proc, pytest.mark.timeout(300)]
 SEED = 4
-MUST_BE_NOTHING = ("lost", "stuck", "doubled_unexplained", "doubled_with_side_effects")
+MUST_BE_NOTHING = ("lost", "stuck", "garbled", "doubled_unexplained", "doubled_with_side_effects")
 
 
 def test_nothing_is_lost_and_nothing_happens_twice_unseen(tmp_path: Path) -> None:

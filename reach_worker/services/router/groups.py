@@ -20,7 +20,6 @@ from reach_worker.core.group import (
     Round,
     RoundFailed,
     Won,
-    after_round,
     aggregate,
     fanout_agents,
     fanout_verdict,
@@ -35,7 +34,7 @@ from reach_worker.core.group import (
 )
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Attempt, Outcome
-from reach_worker.core.recovery import MICROSECONDS, Bury, Cancelled, TryAgain
+from reach_worker.core.recovery import MICROSECONDS, Bury, Cancelled, TryAgain, next_round
 from reach_worker.core.routing import Decision
 from reach_worker.core.task import Refusal, Task, decode_task
 from reach_worker.ports import Decided, Sent, Store
@@ -318,7 +317,7 @@ class Groups:
         outcome = Outcome(
             attempt.dispatch_id, envelope.task_id, end.agent_id, "", end.outcome, attempt.message
         )
-        step = after_round(envelope, attempt, outcome, policy=desk.policies.retry, draw=desk.clock.draw())
+        step = next_round(envelope, attempt, outcome, policy=desk.policies.retry, draw=desk.clock.draw())
         match step:
             case Bury(tried, reason, error):
                 done = desk.bury(tried, group.body, reason, error, delivery=delivery, rows=[])

@@ -237,7 +237,10 @@ class Router:
         await self._standby.yield_to_owners()
         steps = await self._settlement.conclude(self._settlement.overdue())
         self._call_offs.remind()
-        steps += self._groups.tick()
+        if (
+            self._bus.mailbox
+        ):  # what time ends has no message behind it: without a session its answer would be lost
+            steps += self._groups.tick()
         self._take_back.wanted |= self._judge.moved
         self._judge.moved.clear()
         return [*steps, *await self._take_back.from_agents()]

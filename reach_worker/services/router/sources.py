@@ -1,6 +1,6 @@
 """Where tasks come from: intake by tokens, the lanes by free slots, and what could not be sent on a little earlier."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from reach_worker.core.message import Delivery
@@ -15,6 +15,9 @@ from reach_worker.services.router.standby import Standby
 
 LANE_POLL_S: Final = 1.0
 """A lane that looks empty is looked into so often while slots are free: another router may have filled it."""
+LOOK_SHARE: Final = 0.1
+"""Looking takes no more of its time: on a busy broker a look takes long, and with it everything else waits."""
+LOOK_AT_ONCE_S: Final = 0.5
 AGAIN_S: Final = 1.0
 """What the broker did not take is tried again after so long."""
 LANE_BATCH: Final = 50
@@ -43,6 +46,8 @@ class Sources:
         self.withdrawn: set[str] = set()
         self.closed = False
         self._polled: dict[str, float] = {}
+        self._look_s = LOOK_AT_ONCE_S
+        self._looked = desk.clock.monotonic()
         self._served = ""
         self._taking = False
         self._again: list[tuple[float, Delivery]] = []
@@ -106,7 +111,8 @@ class Sources:
     async def from_lanes(self) -> list[Step]:
         """What waits longest goes first: as many from each lane as its capability has free slots.
 
-        Capabilities that share agents take turns: the lane after the last one served is looked into first.
+        Capabilities that share agents take turns: the lane after the last one served is looked into first. Those that
+        look empty come last, the one that was not looked into for the longest time before the others.
         """
         desk = self._desk
         now = desk.clock.monotonic()
@@ -115,21 +121,36 @@ class Sources:
             return steps
         in_lanes = (capability for capability, depth in self._lanes.depths.items() if depth > 0)
         desk.fleet.share_slots({*in_lanes, *+desk.hands.waiting_for})
-        for capability in self._in_turn(list(desk.fleet.by_capability)):
-            due = (
-                self._lanes.depths.get(capability, 0) > 0
-                or now - self._polled.get(capability, -1e9) >= LANE_POLL_S
-            )
-            free = desk.fleet.free_slots(capability, now) if due else 0
+        for capability in self._due(now):
+            free = desk.fleet.free_slots(capability, now)
             if free <= 0:
                 continue
             self._polled[capability] = now
+            began = desk.clock.monotonic()
             got, left = await self._bus.get(desk.names.lane(capability), min(free, LANE_BATCH))
             self._lanes.left(capability, left)
+            if not got:
+                self._look_s -= desk.clock.monotonic() - began
             if got:
                 self._served = capability
             steps += await self._admission.returned(got, from_lane=True)
         return [*steps, *await self._from_withdrawn_lanes()]
+
+    def _due(self, now: float) -> Iterator[str]:
+        """Lanes with something in them; then those that may have been filled by others, while there is time for that."""
+        self._look_s = min(LOOK_AT_ONCE_S, self._look_s + LOOK_SHARE * (now - self._looked))
+        self._looked = now
+        filled: list[str] = []
+        empty: list[str] = []
+        for capability in self._in_turn(list(self._desk.fleet.by_capability)):
+            (filled if self._lanes.depths.get(capability, 0) > 0 else empty).append(capability)
+        yield from filled
+        for capability in sorted(empty, key=self._polled_at):
+            if self._look_s > 0 and now - self._polled_at(capability) >= LANE_POLL_S:
+                yield capability
+
+    def _polled_at(self, capability: str) -> float:
+        return self._polled.get(capability, float("-inf"))
 
     def _in_turn(self, capabilities: list[str]) -> list[str]:
         after = capabilities.index(self._served) + 1 if self._served in capabilities else 0
