@@ -277,7 +277,8 @@ def files_in(folder: Path) -> list[Path]:
 
 async def test_without_patience_there_is_no_answer_and_no_error(path: Path) -> None:
     async with opened(path, wait_s=0) as store:
-        assert not await store.record([accepted("t1")])
+        with locked(path):
+            assert not await store.record([accepted("t1")])
         assert set(await store.known_tasks(["t1"])) <= {"t1"}
         assert await store.known_tasks(["t2"]) == {}
         assert await store.known_dispatches(["d1"]) == {}
