@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import orjson
 
+from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Message
 from reach_worker.core.names import Names
 from reach_worker.core.task import Refusal, task_from
@@ -141,17 +142,9 @@ class Client:
     async def _collect(self) -> None:
         deliveries = self.bus.inbox.take(MAILBOX)
         for delivery in deliveries:
-            content = _object(delivery.body)
+            content = object_in(delivery.body)
             task_id = delivery.correlation_id or str(content.get("task_id", ""))
             self._answers[task_id] = Answer(
                 task_id, str(content.get("status", "unreadable")), bool(content.get("final", True)), content
             )
         await self.bus.ack(deliveries)
-
-
-def _object(body: bytes) -> Mapping[str, Any]:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -10,6 +10,7 @@ import orjson
 from reach_worker.core.admission import CALL
 from reach_worker.core.call_off import CANCEL_TASK, call_off_body
 from reach_worker.core.envelope import Envelope
+from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.ports import Clock, ConsumingBus, Sent
@@ -106,13 +107,5 @@ class Switchboard:
             return False
         call = self._open.pop(delivery.correlation_id, None)
         if call is not None and not call.answer.done():
-            call.answer.set_result(_read(delivery.body))
+            call.answer.set_result(object_in(delivery.body))
         return True
-
-
-def _read(body: bytes) -> Mapping[str, Any]:
-    try:
-        answer = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return answer if isinstance(answer, dict) else {}

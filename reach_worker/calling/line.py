@@ -6,10 +6,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from reach_worker.calling.mailroom import Mailroom, Note, Slot, content_of
+from reach_worker.calling.mailroom import Mailroom, Note, Slot
 from reach_worker.calling.order import Order
 from reach_worker.client import WHO_DECLARES, Client
 from reach_worker.core.call_off import CANCEL_TASK, call_off_body
+from reach_worker.core.json_object import object_in
 from reach_worker.core.lookup import FETCH, Found, best, found_from
 from reach_worker.core.message import Message
 from reach_worker.core.task_errors import ConnectionLost
@@ -141,7 +142,7 @@ class Line:
                     if item is Note.CLOSED:
                         raise ConnectionLost(task_id, why="the client was closed")
                     if not isinstance(item, Note):
-                        answers.append(content_of(item))
+                        answers.append(object_in(item.body))
         return answers
 
     async def _put(self, slot: Slot, key: str, task_id: str) -> None:

@@ -7,13 +7,11 @@ A private queue dies with its session, and so does what was sent to it since. Wh
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from reach_worker.client import MAILBOX
 from reach_worker.core.message import Delivery
@@ -138,12 +136,3 @@ class Mailroom:
             if slot.asked_from and now not in ("", slot.asked_from):
                 slot.asked_from = ""
                 slot.put(Note.RENEWED)
-
-
-def content_of(delivery: Delivery) -> Mapping[str, Any]:
-    """The JSON object in a message, empty where there is none."""
-    try:
-        data = orjson.loads(delivery.body)
-    except orjson.JSONDecodeError:
-        return {}
-    return data if isinstance(data, dict) else {}

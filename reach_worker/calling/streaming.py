@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from reach_worker.calling.line import Line
-from reach_worker.calling.mailroom import Note, Slot, content_of
+from reach_worker.calling.mailroom import Note, Slot
 from reach_worker.calling.order import Order
 from reach_worker.calling.waiting import Answer, again, ends, own_result, too_late
+from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Delivery
 from reach_worker.core.stream_reading import Event, Reading, result_event
 from reach_worker.core.task_errors import ConnectionLost
@@ -100,7 +101,7 @@ class Told:
         await self.line.client.bus.ack(read)
 
     def _understand(self, delivery: Delivery) -> list[Event]:
-        said = content_of(delivery)
+        said = object_in(delivery.body)
         if delivery.correlation_id != self.slot.mark:
             return []
         if not ends(said):

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from reach_worker.calling.line import FIRST_PAUSE_S, LONGEST_PAUSE_S, Line
-from reach_worker.calling.mailroom import Note, Slot, content_of
+from reach_worker.calling.mailroom import Note, Slot
 from reach_worker.calling.order import Order
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.json_object import object_in
 from reach_worker.core.lookup import Found
 from reach_worker.core.message import Delivery
 from reach_worker.core.task_errors import CallTimeout, ConnectionLost, DeadLettered, UnknownTask, result_of
@@ -80,7 +81,7 @@ async def end_of(line: Line, order: Order, slot: Slot) -> Answer:
                 if answer is not None:
                     return answer
             case Delivery() as delivery:
-                answer = content_of(delivery)
+                answer = object_in(delivery.body)
                 if ends(answer):
                     return answer
 

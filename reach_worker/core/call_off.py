@@ -1,11 +1,12 @@
 """Taking a task back: what is asked on the events exchange, who may ask, and what is answered."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from reach_worker.core.envelope import ANONYMOUS, Envelope
+from reach_worker.core.json_object import object_in
 from reach_worker.core.task import usable_id
 
 CANCEL_TASK: Final = "cancel-task"
@@ -61,7 +62,7 @@ def call_off_body(task_id: str) -> bytes:
 
 def called_off(body: bytes) -> str | None:
     """The task id in a request, ``None`` if there is none. Never raises."""
-    match _object(body):
+    match object_in(body):
         case {"task_id": str(task_id)} if usable_id(task_id):
             return task_id
         case _:
@@ -70,15 +71,8 @@ def called_off(body: bytes) -> str | None:
 
 def call_off_reply(body: bytes) -> CallOffReply | None:
     """What :meth:`CallOffReply.body` wrote, ``None`` for anything else. Never raises."""
-    match _object(body):
+    match object_in(body):
         case {"task_id": str(task_id), "cancelled": bool(cancelled), "state": str(state)}:
             return CallOffReply(task_id, cancelled, state)
         case _:
             return None
-
-
-def _object(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None

@@ -20,6 +20,7 @@ import orjson
 
 from reach_worker.core.envelope import Envelope, text
 from reach_worker.core.gates import GateKind
+from reach_worker.core.json_object import object_in
 from reach_worker.core.outcome import Attempt, DeadLetterReason, OutcomeClass
 from reach_worker.core.routing import Chosen, Decision, ranked
 from reach_worker.core.task import LONGEST_ID, OURS, Task
@@ -186,10 +187,7 @@ class LegEnd:
 
 def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
     """What the leg's answer says, ``None`` if it is no final one. Never raises."""
-    try:
-        said = orjson.loads(answer)
-    except orjson.JSONDecodeError:
-        return None
+    said = object_in(answer)
     match said:
         case {"final": False}:
             return None

@@ -3,14 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from reach_worker import wiring
 from reach_worker.bus import topology
 from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.core.announcement import Unreadable, beat_from
+from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.presence import Heartbeat
 from reach_worker.demo.stage import Stage
@@ -85,7 +84,7 @@ class Caller:
         if kind == "presence":
             beat = beat_from(delivery.body)
             return None if isinstance(beat, Unreadable) else beat
-        content = _object(delivery.body)
+        content = object_in(delivery.body)
         name = delivery.correlation_id or str(content.get("task_id", "?"))
         return Reply(name, str(content.get("status", "unreadable")), str(content.get("error", "")))
 
@@ -103,11 +102,3 @@ async def connected(stage: Stage, clock: Clock) -> AsyncIterator[Caller]:
     bus.subscribe_mailbox(EARS, bindings, prefix="reach-demo-answers")
     async with bus.running():
         yield Caller(bus, stage)
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return {}
-    return data if isinstance(data, dict) else {}
