@@ -4,14 +4,12 @@ import click
 
 from reach_worker import wiring
 from reach_worker.calling.client import ReachClient
-from reach_worker.cli.answers import print_answer
+from reach_worker.cli.answers import answer_of, print_answer, print_task_error
 from reach_worker.cli.command import ReachCommand, json_option
 from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.invocation import Invocation, pass_invocation
-from reach_worker.cli.output import print_json_line, put
 from reach_worker.cli.parameters import duration
-from reach_worker.client import Answer
-from reach_worker.core.task_errors import CallTimeout, TaskError, UnknownTask
+from reach_worker.core.task_errors import TaskError
 from reach_worker.settings import Settings
 
 
@@ -38,19 +36,8 @@ async def _fetch(settings: Settings, task_id: str, timeout: float, *, as_json: b
         try:
             content = await reach.answer(task_id, timeout)
         except TaskError as error:
-            _print_silence(error, as_json=as_json)
+            print_task_error(error, as_json=as_json)
             return TROUBLE
-    status, final = str(content.get("status", "unreadable")), content.get("final") is not False
-    answer = Answer(task_id, status, final, content)
+    answer = answer_of(content, task_id)
     print_answer(answer, as_json=as_json)
     return OK if answer.succeeded else TROUBLE
-
-
-def _print_silence(error: TaskError, *, as_json: bool) -> None:
-    """No answer says nothing of the task, unless nobody knows it."""
-    if not as_json:
-        put(str(error))
-        return
-    kinds = {CallTimeout: "no_answer", UnknownTask: "unknown"}
-    status = kinds.get(type(error), "lost")
-    print_json_line({"task_id": error.task_id, "status": status, "final": False, "error": error.why})

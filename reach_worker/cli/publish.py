@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -15,9 +15,13 @@ from reach_worker.cli.invocation import Invocation, pass_invocation
 from reach_worker.cli.output import print_json_line, put, say
 from reach_worker.cli.parameters import duration, json_object, key_value, read_file
 from reach_worker.cli.progress import progress_bar
+from reach_worker.cli.stream_printing import Wanted, print_stream
 from reach_worker.cli.task_lines import tasks_in
 from reach_worker.client import Client
 from reach_worker.errors import OutsideWorld
+
+if TYPE_CHECKING:
+    from reach_worker.calling.order import Options
 
 BATCH: Final = 200
 """Tasks that are sent together and confirmed together."""
@@ -41,6 +45,8 @@ class Order:
     side_effects: bool
     metadata: tuple[tuple[str, str], ...]
     intent: str | None
+    stream: bool
+    lines: bool
     as_json: bool
 
     def fields(self) -> dict[str, Any]:
@@ -59,12 +65,21 @@ class Order:
         }
         return {name: value for name, value in fields.items() if value is not None}
 
+    def wanted(self) -> Wanted:
+        """The task for a client, which has its deadline in seconds."""
+        fields = {
+            name: value for name, value in self.fields().items() if name not in ("capability", "deadline_ms")
+        }
+        given = fields if self.deadline is None else {**fields, "deadline": self.deadline}
+        return Wanted(self.capability, self.payload or {}, cast("Options", given), self.timeout, self.lines)
+
 
 @click.command(
     cls=ReachCommand,
     examples=[
         "reach publish log.query '{\"status\": 500}' --wait",
         "reach publish report.table @figures.json --flow monthly --deadline 10m",
+        "reach publish text.summarize @report.json --stream",
         "jq -c '.[]' orders.json | reach publish order.book - --task-id order-17 --side-effects",
         "reach publish --from tasks.jsonl --wait --json > answers.jsonl",
     ],
@@ -75,6 +90,8 @@ class Order:
     "--from", "from_file", metavar="FILE.jsonl", help="Many tasks, one JSON object a line; - is stdin."
 )
 @click.option("--wait", is_flag=True, help="Wait for the answers and print them.")
+@click.option("--stream", is_flag=True, help="Print what its agent says while it works, then the end.")
+@click.option("--lines", is_flag=True, help="With --stream: each chunk on a line of its own.")
 @click.option(
     "--timeout", type=duration, default="1m", show_default=True, help="How long to wait for an answer."
 )
@@ -95,18 +112,25 @@ def publish(invocation: Invocation, /, **options: Any) -> int:
     """Publish a task, or many from a file.
 
     The broker confirms each one. A file is checked as a whole before anything is sent; wrong lines are named by their
-    number. With --wait every answer is printed, with --json as JSON lines. Exit status 1: not every task
-    succeeded.
+    number. With --wait every answer is printed, with --json as JSON lines. With --stream the chunks go to stdout as they
+    come, what is said about them to stderr; the task is cancelled if you leave (Ctrl-C) or the time is up. Exit status
+    1: not every task succeeded.
     """
     order = Order(**_with_payload(options))
+    if order.lines and not order.stream:
+        raise click.UsageError("--lines says how --stream prints: give both")
     settings = invocation.settings
     limit = settings.intake.max_body_bytes
     if order.from_file is None:
         if order.capability is None and order.intent is None:
             raise click.UsageError("name a capability and a payload, or a file with --from")
+        if order.stream:
+            return wiring.run(lambda: print_stream(settings, order.wanted(), as_json=order.as_json))
         tasks = [{**order.fields(), "payload": order.payload or {}}]
     elif order.fields() or order.payload is not None:
         raise click.UsageError("with --from the tasks and all their fields are in the file")
+    elif order.stream:
+        raise click.UsageError("--stream is for one task: with --from use --wait")
     else:
         name = "standard input" if order.from_file == "-" else order.from_file
         tasks = tasks_in(read_file(order.from_file), file=name, max_bytes=limit)

@@ -130,6 +130,8 @@ def test_the_version_is_the_packages(call: Call) -> None:
         (["publish", "a", "@nothing.json"], "'nothing.json' cannot be read: No such file or directory"),
         (["publish", "a", "{}", "--intent", "b"], "a task has a capability or an intent, not both"),
         (["publish", "a", "--from", "b"], "with --from the tasks and all their fields are in the file"),
+        (["publish", "a", "--lines"], "--lines says how --stream prints: give both"),
+        (["publish", "--from", "b", "--stream"], "--stream is for one task: with --from use --wait"),
         (["publish", "--from", "nothing.jsonl"], "'nothing.jsonl' cannot be read"),
         (["publish", "a", "--metadata", "b"], "'b' is not key=value"),
     ],

@@ -22,7 +22,7 @@ from reach_worker.testing.tcp_proxy import TcpProxy
 from tests.bus.private_node import Node
 from tests.system.conftest import fresh_prefix, fresh_processes
 from tests.system.crew import runs
-from tests.system.processes import Processes, environment
+from tests.system.processes import Done, Processes, environment
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
 
@@ -128,6 +128,41 @@ async def test_a_stream_that_is_left_is_cancelled_and_the_session_goes_on(reach:
     with pytest.raises(TaskCancelled):
         await reach.fetch("left-1", timeout=10)
     assert await reach.call(ECHO, {"text": "still here"}) == {"text": "still here"}
+
+
+@pytest.mark.usefixtures("place")
+def test_a_stream_at_the_command_line(fleet: Processes) -> None:
+    def stream(capability: str, payload: dict[str, object], *more: str) -> Done:
+        return fleet.reach("publish", capability, orjson.dumps(payload).decode(), "--stream", *more)
+
+    spelt = stream(SPELL, {"text": "abc", "breaks": 1}, "--task-id", "shell-1")
+    assert (spelt.status, spelt.out) == (0, "ab\nabc\n")
+    assert spelt.err.splitlines() == [
+        "agent speller, attempt 1",
+        "begun anew: agent speller, attempt 2; what came before is worth nothing",
+        "task shell-1 succeeded: agent speller, attempt 2",
+    ]
+    told = stream(SPELL, {"text": "ab"}, "--json").json_lines()
+    assert [one["status"] for one in told] == ["started", "streaming", "streaming", "succeeded"]
+    assert [one.get("chunk") for one in told] == [None, "a", "b", None]
+    assert told[-1]["result"] == "ab"
+    refused = stream(ECHO, {"text": "refuse"}, "--task-id", "shell-2")
+    assert refused.status == 1
+    assert refused.out == "task shell-2 dead_letter, bad_request: that is no text I know\n"
+    late = stream(HOLD, {"seconds": 15}, "--timeout", "500ms", "--task-id", "shell-3", "--deadline", "30s")
+    assert (late.status, late.out) == (1, "task shell-3: no answer within 0.5 s; it is cancelled\n")
+
+
+async def test_ctrl_c_ends_a_stream_at_the_command_line_and_its_task(
+    reach: ReachClient, fleet: Processes
+) -> None:
+    payload = '{"text": "abc", "forever": true}'
+    running = fleet.start("publish", SPELL, payload, "--stream", "--lines", "--task-id", "shell-4")
+    await asyncio.to_thread(running.wait_for, "agent speller, attempt 1")
+    running.signal(signal.SIGINT)
+    assert await asyncio.to_thread(running.wait_end) == 130
+    with pytest.raises(TaskCancelled):
+        await reach.fetch("shell-4", timeout=10)
 
 
 async def test_a_trace_goes_along_through_every_retry(
