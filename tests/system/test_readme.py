@@ -172,7 +172,7 @@ def test_settings_table_names_real_settings() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| (.*?) \|", README.split("## Configuration")[1].split("## ")[0], re.MULTILINE
     )
-    assert {section for section, _ in rows} == set(Settings.model_fields) - {"paths"}
+    assert {section for section, _ in rows} == set(Settings.model_fields)
     for section, examples in rows:
         known = type(getattr(Settings(), section)).model_fields
         for name in re.findall(r"`(\w+)`", examples):
