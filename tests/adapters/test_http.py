@@ -212,10 +212,18 @@ async def test_there_is_no_such_host() -> None:
 
 
 async def test_it_speaks_no_tls() -> None:
-    async with web(reply({})) as site:
-        kind, words = await ending_of(agent(site.url.replace("http:", "https:")))
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kind, words = await ending_of(agent(f"https://127.0.0.1:{port}/"))
     assert kind is OutcomeClass.UNAVAILABLE
     assert "cannot connect" in words
+    assert "SSL" in words
 
 
 async def test_it_hangs_up_in_the_middle() -> None:
