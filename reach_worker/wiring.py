@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import uvloop
 
-from reach_worker.adapters.queue import REPLIES
+from reach_worker.adapters.replies import REPLIES
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.reception import worker_on
 from reach_worker.agent.worker import WorkerPolicy

@@ -5,7 +5,7 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,6 +15,7 @@ from pydantic import Field, field_validator
 
 from reach_worker.adapters.endings import Failed, TimedOut, ending
 from reach_worker.adapters.process import Command, Program, ProgramEnd, running
+from reach_worker.adapters.program_input import arguments, inherited, plain_text
 from reach_worker.adapters.program_output import Output, OutputKind
 from reach_worker.adapters.secrets import secrets_in
 from reach_worker.adapters.section import (
@@ -29,7 +30,7 @@ from reach_worker.adapters.section import (
     outcome_table,
 )
 from reach_worker.adapters.telling import Telling
-from reach_worker.adapters.templates import Place, Template, Values, template, values_of
+from reach_worker.adapters.templates import Values, template, values_of
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import AgentOutcome, BadRequest, Unavailable
 from reach_worker.core.document import fault
@@ -39,9 +40,6 @@ from reach_worker.ports import Clock
 TAIL_BYTES: Final = 4_096
 SHOWN: Final = 400
 """Characters of standard error that an error text shows, the last ones."""
-
-OURS: Final = "REACH_"
-"""Variables of this name hold the broker's password: no program that we run needs them."""
 
 
 class CommandSection(Section):
@@ -196,7 +194,7 @@ class CommandAdapter:
     async def _program(self, values: Values, *, has_input: bool) -> AsyncIterator[Program]:
         argv = arguments(self._argv, values)
         env = {name: text.filled(values) for name, text in self._env.items()}
-        given = {name: _plain(text, name) for name, text in env.items() if text is not None}
+        given = {name: plain_text(text, name) for name, text in env.items() if text is not None}
         folder = tempfile.mkdtemp(prefix="reach-") if self._section.temporary_folder else ""
         cwd = folder or self._section.folder
         command = Command(argv, {**self._inherited, **given}, cwd, folder, self._section.grace_s)
@@ -212,43 +210,6 @@ class CommandAdapter:
         if self._stdin_text is not None:
             return (self._stdin_text.filled(values) or "").encode()
         return orjson.dumps(payload) if self._section.stdin == "payload" else None
-
-
-def inherited(environ: Mapping[str, str], names: Sequence[str] | None) -> dict[str, str]:
-    """The variables of ours that a program gets."""
-    if names is None:
-        return {name: value for name, value in environ.items() if not name.startswith(OURS)}
-    return {name: environ[name] for name in names if name in environ}
-
-
-def arguments(argv: Sequence[Template], values: Values) -> list[str]:
-    """The arguments for one task.
-
-    Raises :class:`BadRequest` for a value that would be taken for an option: one with a dash in front where no option
-    that is written in the file stands before it, and no ``--``.
-    """
-    found: list[str] = []
-    options_end = expects_value = False
-    for item in argv:
-        text = item.filled(values)
-        if text is None:
-            continue
-        if text.startswith("-") and _begins_with_place(item) and not (options_end or expects_value):
-            raise BadRequest(f"the argument {item.source!r} would be an option: {text[:40]!r}")
-        options_end = options_end or item.source == "--"
-        expects_value = item.source.startswith("-") and not item.places
-        found.append(_plain(text, item.source))
-    return found
-
-
-def _begins_with_place(item: Template) -> bool:
-    return bool(item.parts) and isinstance(item.parts[0], Place)
-
-
-def _plain(text: str, name: str) -> str:
-    if "\0" in text:
-        raise BadRequest(f"{name!r} would hold a null character, which no program can be given")
-    return text
 
 
 def _not_started(error: OSError) -> AgentOutcome:

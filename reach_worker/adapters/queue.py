@@ -6,10 +6,8 @@ ended as ``unavailable`` at once. Replies that nobody waits for are acknowledged
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import orjson
@@ -18,20 +16,16 @@ from pydantic import Field
 from reach_worker.adapters.endings import TimedOut, ending
 from reach_worker.adapters.http_status import words_of
 from reach_worker.adapters.json_answer import NOTHING, at, read_json, result_at
+from reach_worker.adapters.replies import Asked, ReplyLine, connection_broke
 from reach_worker.adapters.secrets import secrets_in
 from reach_worker.adapters.section import Kind, Pointer, Rest, Section, Shape, Text
 from reach_worker.adapters.templates import Values, as_text, filled_json, template, values_of
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import AgentOutcome, Unavailable
-from reach_worker.core.message import Delivery, Message
+from reach_worker.core.message import Message
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.errors import OurBug, OutsideWorld
 from reach_worker.ports import Clock, ConsumingBus, Sent
-
-log = logging.getLogger(__name__)
-
-REPLIES: Final = "replies"
-"""The subscription by which replies come: the bus's mailbox."""
 
 PAYLOAD: Final = "payload"
 
@@ -73,53 +67,6 @@ class QueueSection(Section):
     rest_s: Rest = Field(30.0, description="seconds of rest after an error that means `rate_limited`")
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A message that waits for its reply. ``mailbox``: where that goes."""
-
-    mailbox: str
-    reply: "asyncio.Future[bytes]"
-
-
-@dataclass(slots=True)
-class _Line:
-    """The connection, and what waits for a reply on it."""
-
-    bus: ConsumingBus
-    asked: dict[str, _Asked] = field(default_factory=dict)
-    closed: bool = False
-
-    def close(self) -> None:
-        """Collect no more. No cancelling: that can be lost in a call to the broker."""
-        self.closed = True
-        self.bus.inbox.arrived.set()
-
-    async def collect(self) -> None:
-        """Hand replies to who waits for them, until it is closed."""
-        while not self.closed:
-            await self.bus.inbox.arrived.wait()
-            self.bus.inbox.arrived.clear()
-            replies = self.bus.inbox.take(REPLIES)
-            for reply in replies:
-                self._hand_over(reply)
-            self._give_up_lost()
-            await self.bus.ack(replies)
-
-    def _hand_over(self, reply: Delivery) -> None:
-        asked = self.asked.get(reply.correlation_id or "")
-        if asked is None:
-            log.info("a reply came that nobody waits for, correlation id %r", reply.correlation_id)
-        elif not asked.reply.done():
-            asked.reply.set_result(reply.body)
-
-    def _give_up_lost(self) -> None:
-        """What was to be answered to a mailbox of an earlier session cannot be any more."""
-        now = self.bus.mailbox
-        for asked in self.asked.values():
-            if now and asked.mailbox != now and not asked.reply.done():
-                asked.reply.set_exception(_broken())
-
-
 class QueueAdapter:
     """Publishes, and waits for the replies."""
 
@@ -134,7 +81,7 @@ class QueueAdapter:
         self._broker = None if section.broker is None else template(section.broker).within(environ)
         self._headers = {name: template(text).within(environ) for name, text in section.headers.items()}
         self._kinds = {text: OutcomeClass(name) for text, name in section.errors.items()}
-        self._line: _Line | None = None
+        self._line: ReplyLine | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -158,7 +105,7 @@ class QueueAdapter:
         """Connected until it is to leave."""
         url = None if self._broker is None else self._broker.filled(Values({}, {}))
         async with self._open_bus(url) as bus, asyncio.TaskGroup() as group:
-            self._line = line = _Line(bus)
+            self._line = line = ReplyLine(bus)
             group.create_task(line.collect(), name="replies")
             ready.set_result(None)
             await leaving.wait()
@@ -184,17 +131,19 @@ class QueueAdapter:
             return orjson.dumps(payload)
         return orjson.dumps(filled_json(self._section.body, values_of(payload, context), self._environ))
 
-    async def _reply(self, line: _Line, body: bytes, payload: Mapping[str, Any], context: Context) -> bytes:
+    async def _reply(
+        self, line: ReplyLine, body: bytes, payload: Mapping[str, Any], context: Context
+    ) -> bytes:
         limit = asyncio.timeout(context.seconds_left())
         name = context.dispatch_id or self._clock.new_id()
         try:
             async with limit:
                 await self._somebody_there(line.bus)
-                asked = _Asked(line.bus.mailbox, asyncio.get_running_loop().create_future())
+                asked = Asked(line.bus.mailbox, asyncio.get_running_loop().create_future())
                 line.asked[name] = asked
                 await self._send(line.bus, self._message(name, asked, body, payload, context))
                 if line.bus.mailbox != asked.mailbox:
-                    raise _broken()
+                    raise connection_broke()
                 return await asked.reply
         except TimeoutError:
             if not limit.expired():
@@ -214,7 +163,7 @@ class QueueAdapter:
             raise Unavailable("nobody consumes it; is its worker running?")
 
     def _message(
-        self, name: str, asked: _Asked, body: bytes, payload: Mapping[str, Any], context: Context
+        self, name: str, asked: Asked, body: bytes, payload: Mapping[str, Any], context: Context
     ) -> Message:
         headers = {key: text.filled(values_of(payload, context)) for key, text in self._headers.items()}
         key = self._section.routing_key
@@ -249,7 +198,3 @@ class QueueAdapter:
                 kind, f"it replied: {words_of(as_text(wrong).encode())}", rest_s=self._section.rest_s
             )
         return result_at(document, self._section.result, "the reply")
-
-
-def _broken() -> Unavailable:
-    return Unavailable("the connection to the broker broke before the reply came")

@@ -12,7 +12,8 @@ from aiormq.abc import DeliveredMessage
 
 from reach_worker.adapters import queue_agent
 from reach_worker.adapters.agents import AdapterAgent
-from reach_worker.adapters.queue import REPLIES, OpenBus
+from reach_worker.adapters.queue import OpenBus
+from reach_worker.adapters.replies import REPLIES
 from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology
 from reach_worker.clock import SystemClock
