@@ -14,7 +14,7 @@ import uvloop
 from reach_worker.adapters.replies import REPLIES
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.reception import worker_on
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.bus import examination, topology
 from reach_worker.bus.rabbit import BusSettings, RabbitBus
 from reach_worker.bus.topology import Topology

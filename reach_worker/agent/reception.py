@@ -1,7 +1,8 @@
 """Putting a worker on a bus: what it consumes, what it hears, and the worker itself."""
 
 from reach_worker.agent.agent import Agent
-from reach_worker.agent.worker import Worker, WorkerPolicy
+from reach_worker.agent.worker import Worker
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import instance_keys
 from reach_worker.core.names import Names
 from reach_worker.ports import Clock, SubscribingBus

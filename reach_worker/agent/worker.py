@@ -8,55 +8,33 @@ kills its process takes no others along.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.announcer import Announcer
-from reach_worker.agent.calls import AttemptCalls
-from reach_worker.agent.context import context_of, with_calls
-from reach_worker.agent.in_hand import InHand, Run, not_to_run, too_late
+from reach_worker.agent.in_hand import Run, not_to_run, too_late
 from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
-from reach_worker.agent.run import Ending, run_handler
-from reach_worker.agent.switchboard import Switchboard
-from reach_worker.agent.voice import Speech, Voice
+from reach_worker.agent.run import Ending
+from reach_worker.agent.runs import Place, Runs
 from reach_worker.agent.watchdog import Watchdog
-from reach_worker.core import handoff
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key, go_key
-from reach_worker.core.call_limits import CallPolicy
-from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_headers
+from reach_worker.core.dispatch import Dispatch, dispatch_from
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import OutcomeClass
-from reach_worker.core.slots import SlotPolicy, head_start
-from reach_worker.core.streaming import StreamPolicy
-from reach_worker.core.success import ServiceTimes
+from reach_worker.core.slots import head_start
 from reach_worker.core.task import Refusal, Task, decode_task
-from reach_worker.ports import Clock, ConsumingBus, Sent
+from reach_worker.ports import Clock, ConsumingBus
 
 log = logging.getLogger(__name__)
 
 ADAPT_S: Final = 1.0
 LAST_WORDS_S: Final = 5.0
 """After the grace period outcomes have so long to reach the broker."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPolicy:
-    """The worker's share of the settings. Times in seconds. No delivery is held for half of ``consumer_timeout_s``."""
-
-    heartbeat_s: float = 3.0
-    grace_s: float = 20.0
-    max_body_bytes: int = 8 * 1024 * 1024
-    slots: SlotPolicy = field(default_factory=SlotPolicy)
-    consumer_timeout_s: float = 1800.0
-    streaming: StreamPolicy = field(default_factory=StreamPolicy)
-    calls: CallPolicy = field(default_factory=CallPolicy)
 
 
 class Worker:
@@ -75,24 +53,20 @@ class Worker:
         self.stop_asked = asyncio.Event()
         self._handlers = agent.handlers
         self._life = agent.life
-        self._resources: Any = None
-        self._instance_id = instance_id
         self._names = names
         self._policy = policy
         self._bus = bus
         self._clock = clock
         self._capacity = self.manifest.max_concurrency
-        self._hand = InHand(self._capacity)
-        self._board = Switchboard(bus, clock, names)
         self._outbox = Outbox(bus, clock, names.returns)
-        self._speech = Speech(bus, clock)
         self._announcer = Announcer(self.manifest, instance_id, names.events, bus, self._state)
         self._long_runs = LongRuns(bus, clock, names, instance_id, policy.consumer_timeout_s / 2)
-        self._completed = 0
+        at = Place(instance_id, names, policy, bus, clock)
+        self._runs = Runs(agent, at, self._outbox, self._long_runs.ended)
+        self._hand = self._runs.hand
+        self._board = self._runs.board
         self._paused_at: int | None = None
-        self._service = ServiceTimes()
         self._adapted_at = clock.monotonic()
-        self._threads = ThreadPoolExecutor(max_workers=self._capacity, thread_name_prefix="handler")
 
     # -- life
 
@@ -103,10 +77,10 @@ class Worker:
         """
         async with self._life.lived(self.stop_asked) as alive:
             if alive is not None:
-                self._resources = alive.resources
+                self._runs.resources = alive.resources
                 with Watchdog(self._clock).watching():
                     await self._live(up)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._runs.close()
 
     async def _live(self, up: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -115,7 +89,7 @@ class Worker:
             )
             sender = group.create_task(self._outbox.run(), name="outcomes")
             board = group.create_task(self._board.run(), name="calls")
-            speaker = group.create_task(self._speech.run(), name="chunks")
+            speaker = group.create_task(self._runs.speech.run(), name="chunks")
             await self._announcer.introduce()
             await self._bus.want("work", wanted=True)
             up()
@@ -140,7 +114,7 @@ class Worker:
         self._board.look()
         await self._while_paused()
         await self._not_for_long()
-        self._start_runs(group)
+        self._runs.start(group)
         await self._adapt()
 
     async def _adapt(self) -> None:
@@ -153,7 +127,7 @@ class Worker:
         if now - self._adapted_at < ADAPT_S:
             return
         self._adapted_at = now
-        ahead = head_start(self._capacity, self._service.quantile(0.5), self._policy.slots)
+        ahead = head_start(self._capacity, self._runs.service.quantile(0.5), self._policy.slots)
         leased = sum(run.leased for run in self._hand.running.values())
         await self._bus.set_prefetch("work", max(1, self._capacity + ahead - leased))
         if not self._hand.alone():
@@ -182,7 +156,9 @@ class Worker:
             await self._long_runs.keep(self._hand.running.values())
             await self._wait()
         for run in list(self._hand.running.values()):
-            self._finish(run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None)
+            self._runs.finish(
+                run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None
+            )
             if run.calls is not None:
                 run.calls.leave_open()
             run.stop.set()
@@ -197,13 +173,13 @@ class Worker:
     def _hand_back(self, why: str = "the worker stops") -> None:
         while self._hand.ready:
             run = self._hand.ready.popleft()
-            self._finish(run, Ending(OutcomeClass.RELEASED, why), None)
+            self._runs.finish(run, Ending(OutcomeClass.RELEASED, why), None)
 
     async def _consume(self, *, wanted: bool) -> None:
         """A router saw that nothing gets done here, or that it does again: take no more meanwhile, or go on."""
         if (self._paused_at is None) is wanted:
             return
-        self._paused_at = None if wanted else self._completed
+        self._paused_at = None if wanted else self._runs.completed
         log.warning("taking tasks again" if wanted else "told to take no more: nothing gets done here")
         await self._bus.want("work", wanted=wanted)
 
@@ -212,7 +188,7 @@ class Worker:
         if self._paused_at is None:
             return
         self._hand_back("this instance is stalled")
-        if self._completed > self._paused_at or not self._hand.running:
+        if self._runs.completed > self._paused_at or not self._hand.running:
             await self._consume(wanted=True)
 
     async def _not_for_long(self) -> None:
@@ -222,7 +198,7 @@ class Worker:
             run for run in self._hand.ready if self._long_runs.due(run) or too_late(run.dispatch, utc_us)
         ]:
             self._hand.ready.remove(run)
-            self._finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
+            self._runs.finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
         await self._long_runs.keep(self._hand.running.values())
 
     # -- taking
@@ -245,7 +221,7 @@ class Worker:
         ending = self._not_to_run(dispatch, delivery, task)
         if ending is not None or isinstance(task, Refusal):
             stub = Run(dispatch, delivery, Task(capability="none"), now)
-            self._finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
+            self._runs.finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
             return
         alone = delivery.redelivered or dispatch.envelope.crashes > 0
         self._hand.ready.append(Run(dispatch, delivery, task, now, alone=alone))
@@ -261,89 +237,12 @@ class Worker:
         message = Message(self._names.returns, delivery.body, {})
         self._outbox.put(Finished(self._clock.new_id(), message, delivery))
 
-    # -- running
-
-    def _start_runs(self, group: asyncio.TaskGroup) -> None:
-        while (run := self._hand.start_next()) is not None:
-            group.create_task(self._run(run), name=f"run {run.dispatch.dispatch_id}")
-
-    async def _run(self, run: Run) -> None:
-        try:
-            if run.alone:
-                log.warning(
-                    "task %s was in a process that died: it runs alone", run.dispatch.envelope.task_id
-                )
-            says_so = run.alone or run.dispatch.envelope.side_effects
-            if says_so and not await self._said_started(run):
-                self._finish(run, Ending(OutcomeClass.RELEASED, "the broker did not take its start"), None)
-                return
-            began = self._clock.monotonic()
-            run.voice = Voice(run.dispatch, run.task, self._names, self._speech, self._policy.streaming)
-            run.context = context_of(
-                run.dispatch, run.task, self._clock.monotonic, run.voice, self._resources
-            )
-            run.calls = with_calls(run.context, partial(self._calls_of, run))
-            ending = await run_handler(
-                self._handlers[run.dispatch.envelope.capability],
-                run.task,
-                run.context,
-                threads=self._threads,
-                stop=run.stop,
-                max_bytes=self._policy.max_body_bytes,
-                declared_s=self._declared_s(run.dispatch.envelope.capability),
-            )
-            if ending.left_behind is not None:
-                self._hand.keep_slot(ending.left_behind)
-            seconds = self._clock.monotonic() - began
-            self._service.add(seconds)
-            await run.voice.flush()
-            run.voice.silence()
-            self._finish(run, ending, seconds)
-        finally:
-            if run.calls is not None:
-                run.calls.end()
-            self._hand.running.pop(run.dispatch.dispatch_id, None)
-            self._long_runs.ended(run)
-            self._completed += 1
-            self._bus.inbox.arrived.set()
-
-    def _declared_s(self, capability_id: str) -> float:
-        declared = self.manifest.capability(capability_id)
-        return (declared.timeout_ms or 0) / 1000 if declared else 0.0
-
-    def _calls_of(self, run: Run, seconds_left: Callable[[], float]) -> AttemptCalls:
-        policy, monotonic = self._policy.calls, self._clock.monotonic
-        return AttemptCalls(run.dispatch, run.task, self._board, policy, monotonic, seconds_left)
-
-    async def _said_started(self, run: Run) -> bool:
-        headers = {**run.dispatch.headers(), OUTCOME: STARTED_NOTE}
-        sent = await self._bus.publish([Message(self._names.outcomes(run.dispatch.owner), b"", headers)])
-        return sent == [Sent.CONFIRMED]
-
-    # -- outcomes
-
-    def _finish(self, run: Run, ending: Ending, seconds: float | None) -> None:
-        """Queue the outcome of a run, once."""
-        dispatch = run.dispatch
-        outcome = run.outcome(ending, seconds, instance_id=self._instance_id)
-        headers = outcome_headers(replace(dispatch, envelope=run.envelope()).headers(), outcome)
-        body = ending.result if ending.kind is OutcomeClass.SUCCEEDED else run.delivery.body
-        if ending.kind is OutcomeClass.HANDOFF:
-            body = handoff.outcome_body(headers, ending.result, body)
-        message = Message(
-            self._names.outcomes(dispatch.owner),
-            body,
-            headers,
-            correlation_id=dispatch.dispatch_id,
-        )
-        self._outbox.put(Finished(dispatch.dispatch_id, message, run.delivery))
-
     # -- presence
 
     def _state(self) -> tuple[int, tuple[str, ...], int]:
         """Slots on offer, the dispatches that run, how many have ended."""
         running = (*self._hand.running, *self._long_runs.without_word(self._outbox))
-        return self._hand.slots(), running, self._completed
+        return self._hand.slots(), running, self._runs.completed
 
     async def _mail(self, deliveries: Sequence[Delivery]) -> None:
         """Questions, probes, cancels; to take no more, and to go on."""
@@ -360,9 +259,9 @@ class Worker:
             if delivery.body in (PAUSE, RESUME) and delivery.routing_key == self._bus.mailbox:
                 await self._consume(wanted=delivery.body == RESUME)
             if delivery.routing_key == cancel_key(self.manifest.id):
-                self._cancel(delivery.body.decode("utf-8", "replace"))
+                self._runs.cancel(delivery.body.decode("utf-8", "replace"))
             if delivery.routing_key == go_key(self.manifest.id):
-                self._go(delivery.body.decode("utf-8", "replace"))
+                self._runs.go(delivery.body.decode("utf-8", "replace"))
         await self._bus.ack(deliveries)
 
     async def _answers(self, deliveries: Sequence[Delivery]) -> None:
@@ -370,17 +269,3 @@ class Worker:
         self._board.take(deliveries)
         self._board.look()
         await self._bus.ack(deliveries)
-
-    def _go(self, dispatch_id: str) -> None:
-        run = self._hand.running.get(dispatch_id)
-        if run is not None and run.voice is not None:
-            run.voice.go()
-
-    def _cancel(self, dispatch_id: str) -> None:
-        run = self._hand.find(dispatch_id)
-        if run is None:
-            return
-        run.stop.set()
-        if dispatch_id not in self._hand.running:
-            self._hand.ready.remove(run)
-            self._finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)

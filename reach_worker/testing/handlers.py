@@ -10,7 +10,7 @@ import orjson
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.reception import worker_on
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import cancel_key
 from reach_worker.core.dispatch import NOTES, OUTCOME, Dispatch, dispatch_from, outcome_from
 from reach_worker.core.document import nearest

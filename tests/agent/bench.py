@@ -10,7 +10,7 @@ import orjson
 
 from reach_worker import Agent
 from reach_worker.agent.reception import worker_on
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import beat_from
 from reach_worker.core.dispatch import NOTES, OUTCOME, STARTED_NOTE, Dispatch, dispatch_from, outcome_from
 from reach_worker.core.envelope import Envelope

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from reach_worker import CallLimit, Context
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.call_limits import CallPolicy
 from reach_worker.core.call_off import CANCEL_TASK, called_off
 from reach_worker.core.envelope import Envelope, envelope_from

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from reach_worker import Context, Handoff
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.handoff import BadHandoff, handoff_from, split
 from reach_worker.core.outcome import Outcome, OutcomeClass
 from tests.agent.bench import CAPABILITY, Bench, echo

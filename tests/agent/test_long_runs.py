@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.dispatch import DOUBTS, LEASE, dispatch_from
 from reach_worker.core.long_run import LEASE_S
 from reach_worker.core.message import Delivery

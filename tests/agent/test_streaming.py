@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from reach_worker import Agent, Cancelled, Context
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import cancel_key, go_key
 from reach_worker.core.dispatch import OUTCOME, SPOKE_NOTE
 from reach_worker.core.outcome import OutcomeClass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reach_worker import Agent, Context
-from reach_worker.agent.worker import WorkerPolicy
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import WHO, cancel_key
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import OutcomeClass

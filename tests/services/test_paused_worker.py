@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 
 from reach_worker.agent.agent import Agent
-from reach_worker.agent.worker import Worker, WorkerPolicy
+from reach_worker.agent.worker import Worker
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import PAUSE, RESUME, WHO, beat_from
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.envelope import Envelope

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from reach_worker import wiring
 from reach_worker.agent.agent import Agent
-from reach_worker.agent.worker import Worker, WorkerPolicy
+from reach_worker.agent.worker import Worker
+from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.bus import topology
 from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.bus.topology import Topology
