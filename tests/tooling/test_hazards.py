@@ -14,7 +14,7 @@ from tests.tooling.observing import ROOT
 
 TABLE: Final = ROOT / "tests" / "HAZARDS.md"
 FAULTS: Final = ROOT / "reach_worker" / "chaos" / "faults.py"
-HAZARDS: Final = 64
+HAZARDS: Final = 83
 """A row less is a hazard that was forgotten."""
 
 
