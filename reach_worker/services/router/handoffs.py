@@ -18,7 +18,7 @@ from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
 from reach_worker.core.recovery import Bury
 from reach_worker.services.router.desk import Desk
-from reach_worker.services.router.told import Told
+from reach_worker.services.router.told import Told, attempt_of
 
 
 class Handoffs:
@@ -62,17 +62,8 @@ class Handoffs:
         """The task as it goes on after this outcome, if that was acted on: what was sent then, and may be again."""
         if told.stretch is None:
             return told.dispatch.envelope, told.body
-        attempt = Attempt(
-            number=told.dispatch.envelope.next_attempt,
-            agent_id=told.dispatch.agent_id,
-            dispatch_id=told.dispatch.dispatch_id,
-            decision_id=told.dispatch.decision_id,
-            outcome=OutcomeClass.HANDOFF,
-            message=told.outcome.message,
-            dispatched_at=told.dispatch.dispatched_at,
-            ended_at=self._desk.clock.utc_us(),
-        )
-        step = self.hand_on(told, attempt)
+        handed = replace(told.outcome, outcome=OutcomeClass.HANDOFF)
+        step = self.hand_on(told, attempt_of(told.dispatch, handed, self._desk.clock.utc_us()))
         if isinstance(step, HandOn):
             return step.envelope, step.stretch.body
         return told.dispatch.envelope, told.body

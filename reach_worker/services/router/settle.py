@@ -1,12 +1,11 @@
-"""SETTLE: what an outcome means for its agent and for its task: done, again, or never again."""
+"""SETTLE: outcomes, each acted on if it is of its task's current dispatch; what follows is in :mod:`consequences`."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from reach_worker.core import answer
-from reach_worker.core.admission import Admitted
 from reach_worker.core.dispatch import (
     OUTCOME,
     SPOKE_NOTE,
@@ -17,37 +16,25 @@ from reach_worker.core.dispatch import (
 )
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import BadHeaders, Envelope
-from reach_worker.core.handoff import HandOn
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import (
-    Attempt,
     DeadLetterReason,
-    Outcome,
     OutcomeClass,
     cut,
 )
 from reach_worker.core.recovery import (
     MICROSECONDS,
-    Bury,
-    Cancelled,
-    Done,
-    TryAgain,
-    next_step,
-    not_again,
 )
-from reach_worker.core.slots import Lease
-from reach_worker.core.task import Refusal, decode_task
-from reach_worker.ports import Ended, KnownDispatch, OutcomeSeen, Row, Sent, Standing, Started, Store
+from reach_worker.ports import KnownDispatch, OutcomeSeen, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.call_offs import WHY
+from reach_worker.services.router.consequences import Consequences, ended_by, outcome_row
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.handoffs import Handoffs
-from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
-from reach_worker.services.router.messages import dead_letter_message, retry_message
+from reach_worker.services.router.messages import dead_letter_message
 from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out
 
@@ -71,11 +58,11 @@ class Settlement:
         self._desk = desk
         self._binder = binder
         self._dispatcher = dispatcher
-        self._judge = judge
         self._groups = groups
         self._store = store
         self._standing = DispatchStanding(desk, dispatcher)
         self._handoffs = Handoffs(desk)
+        self._consequences = Consequences(desk, binder, judge, self._standing, self._handoffs)
 
     async def settle(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Outcome messages, from our own queue or from one that we stand by for."""
@@ -191,10 +178,10 @@ class Settlement:
         flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
         ended = hands.ended.get(task_id) or tasks.get(task_id)
         if self._standing.is_current(told):
-            return self._act(told, flight, known)
+            return self._consequences.act(told, flight, known)
         why = self._standing.why_stale(told.dispatch, known, ended)
         if why is None:
-            return self._act(told, flight, known)
+            return self._consequences.act(told, flight, known)
         if flight is not None:
             self._dispatcher.release(flight.dispatch)
         return self._too_late(told, why, ended)
@@ -244,156 +231,8 @@ class Settlement:
         step = self._desk.end(
             envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=[self._seen_late(told, why)]
         )
-        return _ended_by(told.dispatch, step)
+        return ended_by(told.dispatch, step)
 
     def _seen_late(self, told: Told, why: str) -> OutcomeSeen:
-        row = self._seen(told.dispatch, told.outcome, Standing.STALE)
+        row = outcome_row(told.dispatch, told.outcome, Standing.STALE, self._desk.clock.utc_us())
         return replace(row, message=cut(f"{why}; {row.message}"))
-
-    # -- acting
-
-    def _act(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Step | None:
-        dispatch, outcome = told.dispatch, self._standing.as_known(told, flight, known)
-        lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
-        self._desk.hands.land(dispatch.dispatch_id)
-        self._desk.hands.settling.add(dispatch.dispatch_id)
-        rows: list[Row] = [
-            *self._standing.unrecorded(dispatch, flight, known),
-            self._seen(dispatch, outcome, Standing.CURRENT),
-            *self._judge.judge(dispatch, outcome),
-        ]
-        attempt = self._attempt(dispatch, outcome)
-        step = self._handoffs.hand_on(told, attempt) or next_step(
-            dispatch.envelope,
-            attempt,
-            outcome,
-            policy=self._desk.policies.retry,
-            draw=self._desk.clock.draw(),
-        )
-        if dispatch.envelope.race and isinstance(step, TryAgain):
-            step = Bury(step.envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED, outcome.message)
-        unwanted = self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
-        if unwanted and not isinstance(step, HandOn):
-            step = not_again(step, WHY)
-        superseded = self._standing.superseded(dispatch)
-        effect = self._effect(step, told, flight, attempt, rows)
-        if effect is None and superseded:
-            return Step(
-                [one.delivery for one in superseded], rows=[row for one in superseded for row in one.rows]
-            )
-        if effect is not None:
-            effect.acks += [one.delivery for one in superseded]
-            effect.rows += [row for one in superseded for row in one.rows]
-            effect.done = self._after(effect.done, dispatch.dispatch_id)
-            _ended_by(dispatch, effect)
-            if told.delivery is None and flight is not None and lease is not None:
-                effect.undo = self._back_in_flight(flight, lease)
-        return effect
-
-    def _back_in_flight(self, flight: InFlight, lease: Lease) -> Callable[[Sent], None]:
-        """No message stands behind what the router found out itself: it is found out again a little later."""
-
-        def back(_worst: Sent) -> None:
-            self._desk.hands.send(flight)
-            again_at = self._desk.clock.monotonic() + AGAIN_S
-            self._desk.fleet.leases.add(replace(lease, backstop_at=again_at))
-
-        return back
-
-    def _after(self, done: Callable[[], None], dispatch_id: str) -> Callable[[], None]:
-        def both() -> None:
-            self._desk.hands.settle(dispatch_id)
-            done()
-
-        return both
-
-    def _effect(
-        self,
-        step: Done | TryAgain | Bury | Cancelled | HandOn,
-        told: Told,
-        flight: InFlight | None,
-        attempt: Attempt,
-        rows: list[Row],
-    ) -> Step | None:
-        desk, delivery = self._desk, told.delivery
-        match step:
-            case Done():
-                desk.counts.succeeded += 1
-                envelope, body = told.dispatch.envelope, delivery.body if delivery else b""
-                told_caller = answer.succeeded(envelope, attempt.agent_id, attempt.number, body)
-                return desk.end(envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=rows)
-            case Cancelled(envelope, why):
-                told_caller = answer.cancelled(envelope)
-                return desk.end(
-                    envelope, TaskState.CANCELLED, told_caller, delivery=delivery, rows=rows, error=why
-                )
-            case Bury(envelope, reason, error):
-                body = self._body(told, flight)
-                return desk.bury(envelope, body, reason, error, delivery=delivery, rows=rows)
-            case TryAgain(envelope, delay_s) if delay_s > 0:
-                now_us = desk.clock.utc_us()
-                message = retry_message(desk.names, envelope, self._body(told, flight), delay_s, now_us)
-                return Step([delivery] if delivery else [], send=[message], rows=rows)
-            case HandOn(envelope, stretch) if delivery is not None:
-                return self._binder.place(Admitted(envelope, stretch.task, stretch.body), delivery, rows=rows)
-            case HandOn():
-                raise AssertionError("only a message tells where a task is handed on to")
-            case TryAgain(envelope, _):
-                return self._route_on(envelope, told, flight, rows)
-
-    def _route_on(
-        self, envelope: Envelope, told: Told, flight: InFlight | None, rows: list[Row]
-    ) -> Step | None:
-        body = self._body(told, flight)
-        task = decode_task(body, max_bytes=self._desk.policies.intake.max_body_bytes)
-        if isinstance(task, Refusal):
-            return self._desk.bury(envelope, body, task.reason, task.error, delivery=told.delivery, rows=rows)
-        if told.delivery is None:
-            message = retry_message(self._desk.names, envelope, body, 0.0, self._desk.clock.utc_us())
-            return Step(send=[message], rows=rows)
-        return self._binder.place(Admitted(envelope, task, body), told.delivery, rows=rows)
-
-    def _body(self, told: Told, flight: InFlight | None) -> bytes:
-        """The task's own body: every outcome but a success carries it; else we hold it."""
-        if told.delivery is not None:
-            return told.body
-        return flight.admitted.body if flight is not None and flight.admitted is not None else b""
-
-    def _attempt(self, dispatch: Dispatch, outcome: Outcome) -> Attempt:
-        return Attempt(
-            number=dispatch.envelope.next_attempt,
-            agent_id=dispatch.agent_id,
-            dispatch_id=dispatch.dispatch_id,
-            decision_id=dispatch.decision_id,
-            outcome=outcome.outcome,
-            message=cut(outcome.message),
-            dispatched_at=dispatch.dispatched_at,
-            ended_at=self._desk.clock.utc_us(),
-        )
-
-    def _seen(self, dispatch: Dispatch, outcome: Outcome, standing: Standing) -> OutcomeSeen:
-        envelope = dispatch.envelope
-        return OutcomeSeen(
-            dispatch_id=dispatch.dispatch_id,
-            task_id=envelope.task_id,
-            life=envelope.life,
-            attempt=envelope.next_attempt,
-            agent_id=dispatch.agent_id,
-            capability=envelope.capability,
-            instance_id=outcome.instance_id,
-            outcome=outcome.outcome,
-            message=cut(outcome.message),
-            at=self._desk.clock.utc_us(),
-            duration_ms=outcome.duration_ms,
-            standing=standing,
-            cost=outcome.cost,
-            tokens_in=outcome.tokens_in,
-            tokens_out=outcome.tokens_out,
-        )
-
-
-def _ended_by(dispatch: Dispatch, step: Step) -> Step:
-    """Where its outcome ends the task the end says so: settled by two routers it is one end all the same."""
-    by = dispatch.dispatch_id
-    step.rows = [replace(row, dispatch_id=by) if isinstance(row, Ended) else row for row in step.rows]
-    return step

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from reach_worker.core.dispatch import Dispatch, outcome_headers
 from reach_worker.core.handoff import Stretch, split
 from reach_worker.core.message import Delivery, Message
-from reach_worker.core.outcome import Outcome, OutcomeClass
+from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass, cut
 from reach_worker.services.effects import Step
 
 
@@ -40,6 +40,20 @@ def found_out(
         message=message,
         started=started,
         crashed=crashed,
+    )
+
+
+def attempt_of(dispatch: Dispatch, outcome: Outcome, now_us: int) -> Attempt:
+    """The attempt that a dispatch was, now that it has ended."""
+    return Attempt(
+        number=dispatch.envelope.next_attempt,
+        agent_id=dispatch.agent_id,
+        dispatch_id=dispatch.dispatch_id,
+        decision_id=dispatch.decision_id,
+        outcome=outcome.outcome,
+        message=cut(outcome.message),
+        dispatched_at=dispatch.dispatched_at,
+        ended_at=now_us,
     )
 
 
