@@ -21,7 +21,7 @@ from reach_worker.calling.waiting import call, cancel, fetch, find
 from reach_worker.client import Client
 from reach_worker.core.lookup import Found
 from reach_worker.core.stream_reading import Event
-from reach_worker.core.task_errors import CallTimeout, result_of, text_in
+from reach_worker.core.task_errors import CallTimeout, result_of
 from reach_worker.errors import BadInput, OurBug
 from reach_worker.settings import Settings, load_settings
 
@@ -200,7 +200,9 @@ class ReachClient:
     async def cancel(self, task_id: str, timeout: float = CANCEL_S) -> Cancellation:
         """Cancel a task of ours, or of nobody in particular; true if a router has taken that on."""
         said = await cancel(self._there, task_id, timeout)
-        return Cancellation(said.get("cancelled") is True, text_in(said, "state") or "unknown")
+        if said is None:
+            return Cancellation(cancelled=False, state="unknown")
+        return Cancellation(said.cancelled, said.state)
 
     @property
     def _there(self) -> Line:

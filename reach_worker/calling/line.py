@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from reach_worker.calling.mailroom import Mailroom, Note, Slot
 from reach_worker.calling.order import Order
 from reach_worker.client import WHO_DECLARES, Client
-from reach_worker.core.call_off import CANCEL_TASK, call_off_body
+from reach_worker.core.call_off import CANCEL_TASK, CallOffReply, call_off_body, call_off_reply
 from reach_worker.core.json_object import object_in
 from reach_worker.core.lookup import FETCH, Found, best, found_from
 from reach_worker.core.message import Message
@@ -121,9 +121,10 @@ class Line:
         said = await self._ask(FETCH, task_id, lambda answer: enough(found_from(answer)), seconds)
         return best(found_from(each) for each in said)
 
-    async def cancel(self, task_id: str, seconds: float) -> list[Mapping[str, Any]]:
+    async def cancel(self, task_id: str, seconds: float) -> list[CallOffReply]:
         """Ask every router to cancel a task: what they say in so many seconds, or until one knows it."""
-        return await self._ask(CANCEL_TASK, task_id, lambda answer: answer.get("state") != "unknown", seconds)
+        said = await self._ask(CANCEL_TASK, task_id, lambda answer: answer.get("state") != "unknown", seconds)
+        return [reply for each in said if (reply := call_off_reply(each)) is not None]
 
     async def take_back(self, task_id: str) -> None:
         """Ask every router to cancel a task; nobody waits for what they say."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from reach_worker.calling.line import FIRST_PAUSE_S, LONGEST_PAUSE_S, Line
 from reach_worker.calling.mailroom import Note, Slot
 from reach_worker.calling.order import Order
+from reach_worker.core.call_off import CallOffReply
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.json_object import object_in
 from reach_worker.core.lookup import Found
@@ -159,10 +160,10 @@ async def find(line: Line, task_id: str, within_s: float) -> Found | None:
     return await line.find(task_id, lambda each: each.over, within_s)
 
 
-async def cancel(line: Line, task_id: str, timeout_s: float) -> Answer:
-    """Have a task cancelled: what the router says that knows it, else what another says; empty if none answers."""
+async def cancel(line: Line, task_id: str, timeout_s: float) -> CallOffReply | None:
+    """Have a task cancelled: what the router says that knows it, else what another says; ``None`` if none answers."""
     until = line.client.clock.monotonic() + timeout_s
-    said: list[Answer] = []
+    said: list[CallOffReply] = []
     while not said and (left_s := until - line.client.clock.monotonic()) > 0:
         said = await line.cancel(task_id, min(ONCE_S, left_s))
-    return said[-1] if said else {}
+    return said[-1] if said else None

@@ -1,7 +1,8 @@
 """Taking a task back: what is asked on the events exchange, who may ask, and what is answered."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -69,9 +70,9 @@ def called_off(body: bytes) -> str | None:
             return None
 
 
-def call_off_reply(body: bytes) -> CallOffReply | None:
-    """What :meth:`CallOffReply.body` wrote, ``None`` for anything else. Never raises."""
-    match object_in(body):
+def call_off_reply(said: Mapping[str, Any]) -> CallOffReply | None:
+    """What :meth:`CallOffReply.body` wrote, ``None`` for anything else."""
+    match said:
         case {"task_id": str(task_id), "cancelled": bool(cancelled), "state": str(state)}:
             return CallOffReply(task_id, cancelled, state)
         case _:

@@ -127,11 +127,6 @@ class Capability(_Declared):
         """The input schema, compiled once."""
         return compile_schema(self.input_schema)
 
-    @cached_property
-    def output_validator(self) -> jsonschema_rs.Validator:
-        """The output schema, compiled once."""
-        return compile_schema(self.output_schema)
-
 
 class Price(_Declared):
     """What the agent costs in money, in the currency of the whole fleet."""

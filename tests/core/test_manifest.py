@@ -286,7 +286,6 @@ def test_payloads_are_held_against_the_input_schema() -> None:
     assert payload_problem(capability, {"status": 404}) is None
     assert payload_problem(capability, {"status": "404"}) == ("/status", '"404" is not of type "integer"')
     assert capability.input_validator is capability.input_validator
-    assert first_fault(capability.output_validator, []) == ("", '[] is not of type "object"')
 
 
 def test_the_hash_is_of_the_content_and_not_of_the_spelling() -> None:

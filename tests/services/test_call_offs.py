@@ -6,6 +6,7 @@ import pytest
 
 from reach_worker.core.call_off import CANCEL_TASK, CallOffReply, call_off_body, call_off_reply
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.testing import Fate, MemoryBus
@@ -41,7 +42,7 @@ async def cancel(stage: Stage, task_id: str, by: str | None = None, **how: Any) 
     )  # fmt: skip
     bus.disconnect()
     await stage.settle()
-    replies = [call_off_reply(each.body) for each in stage.broker.messages(ASKER)[before:]]
+    replies = [call_off_reply(object_in(each.body)) for each in stage.broker.messages(ASKER)[before:]]
     assert all(replies)
     return [reply for reply in replies if reply is not None]
 
@@ -273,5 +274,5 @@ async def test_the_answer_goes_to_no_queue_of_ours() -> None:
 
 def test_a_reply_reads_back() -> None:
     reply = CallOffReply("t1", cancelled=True, state="waiting")
-    assert call_off_reply(reply.body()) == reply
-    assert call_off_reply(b"{}") is None
+    assert call_off_reply(object_in(reply.body())) == reply
+    assert call_off_reply({}) is None

@@ -21,7 +21,6 @@ from reach_worker.bench.peers.tally import Tally
 
 AGENTS: Final = 4
 PREFETCH: Final = {"router": 50, "agents": 100}
-QUORUM: Final = {"x-queue-type": "quorum"}
 
 
 async def serve(role: str, url: str, prefix: str, tasks: int) -> None:
