@@ -1,8 +1,7 @@
 """The client: calls, streams, and tasks that are fetched later."""
 
 import asyncio
-import os
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from reach_worker import wiring
 from reach_worker.calling.closing import Closing
+from reach_worker.calling.environment import environment
 from reach_worker.calling.line import Line
 from reach_worker.calling.mailroom import Mailroom
 from reach_worker.calling.mapping import Payloads, mapped
@@ -73,7 +73,7 @@ class ReachClient:
         settings: Settings | None = None,
     ) -> None:
         self.timeout = timeout
-        self._settings = settings or load_settings(None, _environment(url, prefix))
+        self._settings = settings or load_settings(None, environment(url, prefix))
         self._open = AsyncExitStack()
         self._line: Line | None = None
 
@@ -246,17 +246,3 @@ async def line_of(client: Client) -> AsyncGenerator[Line, None]:
             yield line
         finally:
             await line.close()
-
-
-def _environment(url: str | Sequence[str] | None, prefix: str | None) -> dict[str, str]:
-    """The environment, and over it what was given."""
-    given = dict(_given(url, prefix))
-    without = {"REACH_BROKER__URL"} if url is not None else set()
-    return {name: value for name, value in os.environ.items() if name not in without} | given
-
-
-def _given(url: str | Sequence[str] | None, prefix: str | None) -> Iterator[tuple[str, str]]:
-    if url is not None:
-        yield "REACH_AMQP_URL", url if isinstance(url, str) else ",".join(url)
-    if prefix is not None:
-        yield "REACH_BROKER__PREFIX", prefix
