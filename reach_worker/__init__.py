@@ -7,6 +7,7 @@ from reach_worker.agent.agent import Agent, capability
 from reach_worker.agent.calls import CallLimit
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import BadRequest, Cancelled, Handoff, RateLimited, Rejected, Unavailable
+from reach_worker.errors import BadInput, BrokerUnavailable, OutsideWorld, ReachError, WrongCredentials
 
 if TYPE_CHECKING:
     from reach_worker.calling.client import ReachClient
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "BadInput",
     "BadRequest",
+    "BrokerUnavailable",
     "CallLimit",
     "CallTimeout",
     "Cancelled",
@@ -30,14 +33,17 @@ __all__ = [
     "Context",
     "DeadLettered",
     "Handoff",
+    "OutsideWorld",
     "RateLimited",
     "ReachClient",
+    "ReachError",
     "Rejected",
     "TaskCancelled",
     "TaskError",
     "Unavailable",
     "UnknownTask",
     "Unmatched",
+    "WrongCredentials",
     "capability",
 ]
 __version__ = "0.1.0"
