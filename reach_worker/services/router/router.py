@@ -194,25 +194,15 @@ class Router:
     # -- what comes in
 
     async def _inputs(self) -> list[Step]:
-        inbox = self._bus.inbox
         await self._sources.trust_what_waits()
         self._sources.offer_again()
-        announced = inbox.take("router")
-        fresh, self._fresh = self._fresh, []
-        for changed in fresh:
-            await self._hear(reread(changed, self._desk, self.watch))
-        await self._hear(self.watch.take(announced))
-        self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
-        self._status.hear([d for d in announced if d.routing_key == QUESTION])
-        taken_back = await self._call_offs.hear([d for d in announced if d.routing_key == CANCEL_TASK])
-        self._lookups.hear([d for d in announced if d.routing_key == FETCH])
-        await self._bus.ack(announced)
+        cancelled = await self._announced()
         arrived = self._sources.arrived
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]
         tasks, others, watches = _sort(arrived("returns"))
         legs, outcomes = _legs(outcomes)
         steps = await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
-        steps += [*taken_back, *self._call_offs.besides(), *self._groups.ended(legs)]
+        steps += [*cancelled, *self._call_offs.besides(), *self._groups.ended(legs)]
         steps += await self._groups.watched(watches)
         steps += await self._tick()
         steps += await self._take_back.came_back([d for d in others if OUTCOME not in d.headers])
@@ -223,6 +213,20 @@ class Router:
         steps += await self._sources.from_lanes()
         steps += await self._admission.published(await self._sources.from_intake())
         return steps
+
+    async def _announced(self) -> list[Step]:
+        """Who is there, what other routers have seen, questions, and requests to cancel; the ends that come of those."""
+        announced = self._bus.inbox.take("router")
+        fresh, self._fresh = self._fresh, []
+        for changed in fresh:
+            await self._hear(reread(changed, self._desk, self.watch))
+        await self._hear(self.watch.take(announced))
+        self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
+        self._status.hear([d for d in announced if d.routing_key == QUESTION])
+        cancelled = await self._call_offs.hear([d for d in announced if d.routing_key == CANCEL_TASK])
+        self._lookups.hear([d for d in announced if d.routing_key == FETCH])
+        await self._bus.ack(announced)
+        return cancelled
 
     # -- time
 
