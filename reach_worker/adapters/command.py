@@ -128,12 +128,9 @@ class CommandAdapter:
         values = values_of(payload, context)
         data = self._input(payload, values)
         output = Output(self._section.max_output_bytes)
-        try:
+        with self._secrets.kept(self._name):
             async with self._program(values, has_input=data is not None) as program:
                 end, tail = await self._to_its_end(program, data or b"", output, context)
-        except AgentOutcome as found:
-            found.args = (self._secrets.hidden(f"{self._name}: {found}"),)
-            raise
         problem = self._problem(end, tail)
         if problem is not None:
             raise problem

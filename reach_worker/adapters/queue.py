@@ -21,7 +21,7 @@ from reach_worker.adapters.secrets import secrets_in
 from reach_worker.adapters.section import Kind, Pointer, Rest, Section, Shape, Text
 from reach_worker.adapters.templates import Values, as_text, filled_json, template, values_of
 from reach_worker.agent.context import Context
-from reach_worker.agent.outcomes import AgentOutcome, Unavailable
+from reach_worker.agent.outcomes import Unavailable
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.errors import OurBug, OutsideWorld
@@ -119,12 +119,9 @@ class QueueAdapter:
         """One task: one message and its reply."""
         if self._line is None:
             raise OurBug("an adapter ran before it was opened")
-        try:
+        with self._secrets.kept(f"queue {self._section.queue}"):
             reply = await self._reply(self._line, self._body(payload, context), payload, context)
             return self._result(reply)
-        except AgentOutcome as found:
-            found.args = (self._secrets.hidden(f"queue {self._section.queue}: {found}"),)
-            raise
 
     def _body(self, payload: Mapping[str, Any], context: Context) -> bytes:
         if self._section.body == PAYLOAD:
