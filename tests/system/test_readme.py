@@ -89,6 +89,7 @@ def said(line: str, printed: str) -> bool:
 
 
 @pytest.mark.system
+@pytest.mark.timeout(300)  # some forty commands, each a process of its own
 def test_tour(processes: Processes, prefix: str, tmp_path: Path) -> None:
     write_files(tmp_path, prefix)
     commands = [shown for shown in tour() if shown.command not in SET_UP]
