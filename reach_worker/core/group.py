@@ -163,7 +163,8 @@ class LegEnd:
     """How a leg ended.
 
     ``attempt``: its last one, ``None`` if no agent ever had it. ``result``: JSON, of a success, ``size`` its bytes.
-    ``fits``: there is room for its result in the group's answer.
+    ``fits``: there is room for its result in the group's answer. ``asked``: whose leg it was, where that agent handed it
+    on to the one that ended it.
     """
 
     agent_id: str
@@ -173,6 +174,12 @@ class LegEnd:
     attempt: Attempt | None = None
     size: int = 0
     fits: bool = True
+    asked: str = ""
+
+    @property
+    def name(self) -> str:
+        """The agent that got the leg: of each there is one."""
+        return self.asked or self.agent_id
 
     @property
     def good(self) -> bool:
@@ -193,7 +200,8 @@ def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
             return None
         case {"status": "succeeded", "result": result}:
             agent_id = str(said.get("agent") or leg.agent_id)
-            return LegEnd(agent_id, OutcomeClass.SUCCEEDED, "", result, size=len(answer))
+            asked = leg.agent_id if leg.agent_id != agent_id else ""
+            return LegEnd(agent_id, OutcomeClass.SUCCEEDED, "", result, size=len(answer), asked=asked)
         case {"status": "dead_letter", "error": str(error)}:
             return _failed_leg(said, error, leg)
         case {"status": "cancelled"}:
@@ -210,7 +218,8 @@ def _failed_leg(said: Mapping[str, Any], error: str, leg: Leg) -> LegEnd:
     if not attempts:
         return LegEnd(leg.agent_id, OutcomeClass.RELEASED, error)
     last = attempts[-1]
-    return LegEnd(last.agent_id, last.outcome, error, attempt=last)
+    asked = leg.agent_id if leg.agent_id != last.agent_id else ""
+    return LegEnd(last.agent_id, last.outcome, error, attempt=last, asked=asked)
 
 
 def room(task: Task, max_bytes: int) -> int:
@@ -306,31 +315,37 @@ def aggregate(task: Task, gathered: Gathered) -> dict[str, Any] | None:
     """
     good = [end for end in gathered.ends if end.good]
     bad = [end for end in gathered.ends if end.outcome is not OutcomeClass.SUCCEEDED]
-    missing = [*gathered.missing, *((end.agent_id, end.message) for end in gathered.ends if not end.fits)]
+    missing = [*gathered.missing, *((end.name, end.message) for end in gathered.ends if not end.fits)]
     if not good:
         return None
     fields: dict[str, Any] = {
         "mode": "fanout",
-        "answers": [{"agent": end.agent_id, "result": end.result} for end in good],
-        "failed": [{"agent": e.agent_id, "outcome": e.outcome.value, "error": e.message} for e in bad],
+        "answers": [{"agent": end.name, **_handed_to(end), "result": end.result} for end in good],
+        "failed": [
+            {"agent": e.name, **_handed_to(e), "outcome": e.outcome.value, "error": e.message} for e in bad
+        ],
         "missing": [{"agent": agent_id, "why": why} for agent_id, why in missing],
     }
     match task.aggregate:
         case "all":
-            return {**fields, "result": {end.agent_id: end.result for end in good}}
+            return {**fields, "result": {end.name: end.result for end in good}}
         case "first_n":
             first = good[: task.first_n or 1]
             complete = len(first) == task.first_n
-            return {**fields, "result": {end.agent_id: end.result for end in first}, "complete": complete}
+            return {**fields, "result": {end.name: end.result for end in first}, "complete": complete}
         case "vote":
             tally = votes(good).most_common()
             won = [{"result": orjson.loads(result), "votes": count} for result, count in tally]
             return {**fields, "result": won[0]["result"], "votes": won}
 
 
+def _handed_to(end: LegEnd) -> dict[str, str]:
+    return {"handed_to": end.agent_id} if end.asked else {}
+
+
 def nobody(gathered: Gathered) -> tuple[DeadLetterReason, str]:
     """Why a fan-out without one success is a dead letter, in words that name every agent."""
-    told = [f"{end.agent_id}: {end.outcome.value}: {end.message}" for end in gathered.ends]
+    told = [f"{end.name}: {end.outcome.value}: {end.message}" for end in gathered.ends]
     told += [f"{agent_id}: {why}" for agent_id, why in gathered.missing]
     if not all(end.fits for end in gathered.ends):
         return DeadLetterReason.TOO_LARGE, f"no result that could be told: {'; '.join(told)}"

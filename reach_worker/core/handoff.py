@@ -157,6 +157,12 @@ def next_stretch(
     task = decode_task(body, max_bytes=max_bytes)
     if isinstance(task, Refusal):
         return BadHandoff(f"what it hands on, with the task as it was received, is no task: {task.error}")
+    side_effects = task.side_effects or fleet.has_side_effects(capability)
+    if side_effects and envelope.group is not None:
+        return BadHandoff(
+            f"it hands on to {capability}, which has side effects: what several agents have at once would be done "
+            "more than once"
+        )
     why = f": {handoff.reason}" if handoff.reason else ""
     to = f"{handoff.to_agent} for {capability}" if handoff.to_agent else f"whoever has {capability}"
     return Stretch(
@@ -166,7 +172,7 @@ def next_stretch(
         to_agent=handoff.to_agent,
         holders=holders,
         visit=Visit(agent_id, had),
-        side_effects=task.side_effects or fleet.has_side_effects(capability),
+        side_effects=side_effects,
         words=f"to {to}{why}",
     )
 

@@ -364,6 +364,36 @@ async def test_a_share_of_a_race_or_fan_out_may_be_handed_on(mode: str) -> None:
     assert stage.at_rest()
 
 
+async def test_shares_that_end_at_one_agent_are_each_told() -> None:
+    stage = Stage()
+    await stage.router()
+    for name in ("a", "b"):
+        await stage.agent(name, "text.one", script=lambda _: hand_on(to_agent="c", capability="text.two"))
+    await stage.agent("c", "text.two", slots=2, script=lambda work: Reply(result=orjson.dumps(work.task_id)))
+    stage.publish("t1", "text.one", mode="fanout")
+    await stage.come_to_rest()
+
+    answer = stage.answer("t1")
+    assert answer["result"] == {"a": "t1~0.1.a", "b": "t1~0.1.b"}
+    assert [(one["agent"], one["handed_to"]) for one in answer["answers"]] == [("a", "c"), ("b", "c")]
+
+
+@pytest.mark.parametrize("mode", ["race", "fanout"])
+async def test_a_share_is_not_handed_on_to_what_has_side_effects(mode: str) -> None:
+    """Each of the agents would have it done, and the caller would see one of them at most."""
+    stage = Stage(policies=rules(retry=RetryPolicy(max_retries=0)))
+    await stage.router()
+    for name in ("a", "b"):
+        await stage.agent(name, "text.one", script=lambda _: hand_on(capability="bill.pay"))
+    pays = await stage.agent("p", "bill.pay", capability_side_effects=True, slots=9)
+    stage.publish("t1", "text.one", mode=mode)
+    await stage.come_to_rest()
+
+    assert not pays.ran
+    assert stage.answer("t1")["status"] == "dead_letter"
+    assert "which has side effects" in stage.answer("t1")["error"]
+
+
 async def test_what_nobody_wants_any_more_is_not_handed_on() -> None:
     stage = Stage()
     await a_and_b(stage, lambda _: None)
