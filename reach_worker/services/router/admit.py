@@ -189,7 +189,9 @@ class Admission:
                 joined = self._join(delivery, read)
                 return self._aside(delivery, read, joined.rows) if delivery.redelivered else joined
             case Fresh(life) | InHand(life):
-                return self._begin(delivery, replace(read, envelope=replace(read.envelope, life=life)))
+                if life != read.envelope.life:
+                    read = replace(read, envelope=replace(read.envelope, life=life))
+                return self._begin(delivery, read)
 
     def _take_returned(
         self,
