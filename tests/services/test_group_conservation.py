@@ -19,7 +19,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "vote": {"mode": "fanout", "aggregate": "vote", "deadline_ms": 30_000},
     "single": {},
 }
-KINDS = (OutcomeClass.SUCCEEDED, OutcomeClass.FAILED, OutcomeClass.UNAVAILABLE, OutcomeClass.REJECTED)
+KINDS = tuple(kind for kind in OutcomeClass if kind is not OutcomeClass.HANDOFF)
 
 
 def hold(_: Work) -> None:
@@ -49,6 +49,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("agent_session"), st.integers(0, 2)),
     st.tuples(st.just("kill"), st.integers(0, 1)),
     st.tuples(st.just("die"), st.integers(0, 2)),
+    st.tuples(st.just("dead"), st.integers(0, 2)),
     st.tuples(st.just("store"), st.booleans()),
     st.tuples(st.just("cancel"), st.sampled_from(sorted(TASKS))),
     st.tuples(st.just("time"), st.sampled_from([0.5, 3.0, 9.0])),
@@ -85,6 +86,10 @@ async def go_wrong(stage: Stage, agents: list[ScriptedAgent], event: tuple[objec
         case ("die", int(which)):
             agents[which].die()
             await agents[which].start()
+        case ("dead", int(which)):
+            agents[which].die()
+            await stage.pass_time(15, step=1.5)
+            await agents[which].start()
         case ("store", bool(away)):
             stage.store.away = away
 
@@ -117,7 +122,7 @@ def lost(stage: Stage, tasks: list[str]) -> list[str]:
     for task_id in tasks:
         ends = {end.state for end in stage.ends(task_id)}
         told = {one["status"] for one in stage.answers() if one["task_id"] == task_id and one["final"]}
-        if not told or not ends:
+        if len(told) != 1 or len(ends) != 1:
             found.append(f"{task_id}: ends {ends}, told {told}")
     return found
 
