@@ -99,11 +99,11 @@ def test_an_agent_that_is_killed_over_a_call_makes_it_once(relay: Relay, tmp_pat
     relay.agents["ping"].kill()
     relay.agents["ping"] = relay.agent("ping")
     published_again = "published again at"
-    (called,) = re.findall(r"(\w+): relay.pong for ping", relay.explained("killed"))
+    (called,) = re.findall(r"(\S+): relay.pong for ping", relay.explained("killed"))
     relay.router.wait_until(lambda: published_again in relay.explained(called), "it is called for again")
     gate.touch()
     relay.caller.until_answered(["killed"])
 
     assert relay.caller.final("killed")["result"]["answer"]["by"] == "pong"
-    assert re.findall(r"(\w+): relay.pong for ping", relay.explained("killed")) == [called]
+    assert re.findall(r"(\S+): relay.pong for ping", relay.explained("killed")) == [called]
     assert relay.explained(called).count("attempt ") == 1
