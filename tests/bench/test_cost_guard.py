@@ -28,8 +28,8 @@ from reach_worker.core.routing import Chosen, plan
 TRIES = 7
 DECISIONS = 40
 REFERENCE = 2_000
-WORTH = {4: 60.0, 20: 150.0, 200: 1_500.0, 1_000: 12_000.0}
-"""By number of agents: steps of the reference loop that a decision may cost, three times what it costs (4 agents: 15).
+WORTH = {4: 45.0, 20: 110.0, 200: 1_000.0, 1_000: 10_000.0}
+"""By number of agents: steps of the reference loop that a decision may cost, three times what it costs (4 agents: 12).
 
 To be lowered whenever deciding becomes cheaper."""
 
