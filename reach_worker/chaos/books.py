@@ -24,7 +24,7 @@ from reach_worker.store.records import StoredTask
 
 ALL: Final = 10_000_000
 LOOK_S: Final = 1.0
-MOST: Final = 5
+MOST: Final = 6
 STILL: Final = 2
 """Everything has come to rest when it looked so that many times in a row."""
 

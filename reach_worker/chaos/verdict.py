@@ -27,6 +27,7 @@ from reach_worker.chaos.scale import ROUTERS
 from reach_worker.chaos.tasks import PlannedTask
 from reach_worker.chaos.told import wrong_words
 from reach_worker.core.group import RACE_WIDTH
+from reach_worker.core.task import OURS
 
 SLACK_US: Final = 3_000_000
 UNKNOWN: Final = "outcome_unknown"
@@ -182,7 +183,7 @@ def _judge_parts(name: str, remains: Remains, verdict: Verdict) -> None:
             why = f"{part} has no end; " + (f"it is in {', '.join(where)}" if where else "no queue has it")
             found, kind = (verdict.stuck, "stuck") if where else (verdict.lost, "lost")
             found.append(Violation(name, why, kind, part))
-        elif "~" not in part:
+        elif not part.startswith(name + OURS):
             fault = _fault_of(state, remains.letters.get(part, ()), remains.parked.get(part, 0))
             if fault is not None:
                 verdict.lost.append(Violation(name, f"{part}: {fault}", "lost", part))
@@ -192,7 +193,7 @@ def _judge_rounds(
     name: str, runs: Sequence[Run], remains: Remains, windows: Sequence[Window], verdict: Verdict
 ) -> None:
     """Two agents a round, and not two other ones because it was begun again."""
-    legs = Counter(part.rpartition("~")[2].rpartition(".")[0] for part in remains.parts.get(name, ()))
+    legs = Counter(part.rpartition(OURS)[2].rpartition(".")[0] for part in remains.parts.get(name, ()))
     most = max(legs.values(), default=0)
     if most > RACE_WIDTH and runs:
         why = next((window for window in windows if explains(window, runs[0], runs[-1])), None)

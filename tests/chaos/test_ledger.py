@@ -79,9 +79,9 @@ def test_runs_are_in_the_order_in_which_they_began_whichever_process_wrote_first
 
 def test_legs_and_calls_are_with_the_task_that_they_are_for() -> None:
     ledgers = Ledgers.of(
-        [line("t1~0.1.chaos-1", "d1", 10, flow="t1"), line("c0ffee", "d2", 20, flow="t1", hop=1)]
+        [line("t1~0.1.chaos-1", "d1", 10, flow="t1"), line("~c0ffee", "d2", 20, flow="t1", hop=1)]
     )
-    assert [(run.task_id, run.hop) for run in ledgers.runs["t1"]] == [("t1~0.1.chaos-1", 0), ("c0ffee", 1)]
+    assert [(run.task_id, run.hop) for run in ledgers.runs["t1"]] == [("t1~0.1.chaos-1", 0), ("~c0ffee", 1)]
 
 
 def test_a_line_that_cannot_be_read_is_counted() -> None:

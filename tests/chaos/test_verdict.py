@@ -244,10 +244,10 @@ def test_side_effects_that_begin_only_after_a_handoff_begin_once() -> None:
     [
         ("t~0.1.chaos-1", "attempts_exhausted", {}, []),  # a leg is no dead letter
         ("t~0.1.chaos-1", "under_way", {}, ["lost"]),
-        ("c0ffee", "attempts_exhausted", {"c0ffee": ["attempts_exhausted"]}, []),
-        ("c0ffee", "attempts_exhausted", {}, ["lost"]),
-        ("c0ffee", "under_way", {}, ["lost"]),
-        ("c0ffee", "cancelled", {}, []),
+        ("~c0ffee", "attempts_exhausted", {"~c0ffee": ["attempts_exhausted"]}, []),
+        ("~c0ffee", "attempts_exhausted", {}, ["lost"]),
+        ("~c0ffee", "under_way", {}, ["lost"]),
+        ("~c0ffee", "cancelled", {}, []),
     ],
 )
 def test_every_leg_and_call_has_its_end(
@@ -258,8 +258,8 @@ def test_every_leg_and_call_has_its_end(
 
 
 def test_a_leg_that_is_still_in_a_queue_is_stuck() -> None:
-    remains = Remains(DONE, left={"leg~": ["chaos.returns"]}, parts={"t": {"leg~": "under_way"}})
-    assert [violation.part for violation in verdict(remains).stuck] == ["leg~"]
+    remains = Remains(DONE, left={"t~leg": ["chaos.returns"]}, parts={"t": {"t~leg": "under_way"}})
+    assert [violation.part for violation in verdict(remains).stuck] == ["t~leg"]
 
 
 def test_a_success_that_nobody_did_is_lost() -> None:

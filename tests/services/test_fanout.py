@@ -100,6 +100,29 @@ async def test_what_ends_it_while_the_broker_is_away_is_told_when_it_is_back(*, 
     assert stage.rows(AnswerLost) == []
 
 
+async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended() -> None:
+    stage = Stage()
+    await stage.two_routers()
+    a = await stage.agent("a", script=hold)
+    await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=60_000)
+    await stage.settle()
+    owner = leg(a).dispatch.envelope.group_owner
+    (frozen,) = [router for router in stage.routers if router.desk.router_id == owner]
+    stage.routers.remove(frozen)
+    frozen.bus.disconnect()
+    await a.end(leg(a))
+    await stage.pass_time(65)
+    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
+
+    stage.routers.append(frozen)
+    frozen.bus.connect()
+    await stage.come_to_rest()
+    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
+    assert [told["status"] for told in stage.answers()] == ["succeeded"]
+    assert stage.letters() == []
+
+
 async def test_one_that_is_dead_is_missing_and_nobody_waits_for_it() -> None:
     stage = Stage()
     await stage.router()

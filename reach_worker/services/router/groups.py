@@ -175,18 +175,36 @@ class Groups:
         known = await self._store.known_tasks(list(asked)) if asked else {}
         return [self._watched(*one, known) for one in read]
 
-    def tick(self) -> list[Step]:
-        """What time does: fan-outs that have waited long enough, and groups that nobody wants any more."""
+    async def tick(self) -> list[Step]:
+        """What time does: fan-outs that have waited long enough, and groups that nobody wants any more.
+
+        This router may have heard nothing for long, and another one has led the group meanwhile: so the store is asked.
+        """
+        due = [group for group in self._open.values() if self._due(group)]
+        asked = [
+            id_
+            for group in due
+            for id_ in (group.envelope.task_id, *self._unheard(group.envelope, group.round))
+        ]
+        known = await self._store.known_tasks(asked) if asked else {}
         now = self._desk.clock.monotonic()
         steps = []
-        for group in list(self._open.values()):
-            if group.envelope.task_id in self._deciding:
+        for group in due:
+            if isinstance(standing_of_returned(group.envelope, known.get(group.envelope.task_id)), StaleCopy):
+                self._close(group)
                 continue
-            if self._desk.hands.unwanted(group.envelope, now):
-                steps.append(self._cancelled(group))
-            elif (step := self._judge(group, None)) is not None:
-                steps.append(step)
+            self._take_ends(group, group.round, known)
+            unwanted = self._desk.hands.unwanted(group.envelope, now)
+            step = self._cancelled(group) if unwanted else self._judge(group, None)
+            steps += [step] if step is not None else []
         return steps
+
+    def _due(self, group: Group) -> bool:
+        """It is over, as far as is known here."""
+        if group.envelope.task_id in self._deciding:
+            return False
+        unwanted = self._desk.hands.unwanted(group.envelope, self._desk.clock.monotonic())
+        return unwanted or not isinstance(self._verdict(group), Open)
 
     def messages(self) -> list[Message]:
         """What is to be sent now, on a best effort."""
@@ -218,13 +236,17 @@ class Groups:
         group = self._led(delivery, envelope, of)
         if group is None:
             return Step([delivery])
+        self._take_ends(group, of, known)
+        return self._judge(group, delivery) or self._park(delivery, envelope, of)
+
+    def _take_ends(self, group: Group, of: Round, known: dict[str, KnownTask]) -> None:
+        """The ends of legs that the store knows."""
         for leg in of.legs:
             there = known.get(leg.task_id)
             if there is not None and there.over and there.answer is not None:
                 end = leg_end(there.answer, leg)
                 if end is not None:
                     group.take(leg, end)
-        return self._judge(group, delivery) or self._park(delivery, envelope, of)
 
     def _led(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | None:
         """The group as it is led here from now on; ``None`` for a watch of a round that is behind it, or no task's.
@@ -271,24 +293,23 @@ class Groups:
         """What the group has come to, ``None`` while it goes on, and where that is being carried out."""
         if group.envelope.task_id in self._deciding:
             return None
-        now_us = self._desk.clock.utc_us()
-        if group.task.mode == "race":
-            verdict: Open | Won | RoundFailed | Gathered = race_verdict(
-                group.round.legs, group.ends, group.winner
-            )
-        else:
-            verdict = fanout_verdict(group.task, group.round, group.ends, self._waits(group), now_us=now_us)
-        match verdict:
+        match self._verdict(group):
             case Open():
                 return None
             case Won(end):
                 return self._won(group, end, delivery)
             case RoundFailed(end):
                 return self._failed(group, end, delivery)
-            case Gathered():
-                return self._gathered(group, verdict, delivery)
-            case _:
-                assert_never(verdict)
+            case Gathered() as gathered:
+                return self._gathered(group, gathered, delivery)
+            case other:
+                assert_never(other)
+
+    def _verdict(self, group: Group) -> Open | Won | RoundFailed | Gathered:
+        if group.task.mode == "race":
+            return race_verdict(group.round.legs, group.ends, group.winner)
+        now_us, waits = self._desk.clock.utc_us(), self._waits(group)
+        return fanout_verdict(group.task, group.round, group.ends, waits, now_us=now_us)
 
     def _won(self, group: Group, end: LegEnd, delivery: Delivery | None) -> Step:
         envelope = group.envelope

@@ -244,7 +244,7 @@ class Router:
         if (
             self._bus.mailbox
         ):  # what time ends has no message behind it: without a session its answer would be lost
-            steps += self._groups.tick()
+            steps += await self._groups.tick()
         self._take_back.wanted |= self._judge.moved
         self._judge.moved.clear()
         return [*steps, *await self._take_back.from_agents()]
