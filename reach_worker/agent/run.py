@@ -103,17 +103,10 @@ async def _run(
             work.cancel()
     left = next((one for one in (thread, work) if one is not None and not one.done()), None)
     if taken_back:
-        _seen(work)
         return Ending(OutcomeClass.CANCELLED, "taken back while it ran", left_behind=left)
     if work.done() and not work.cancelled() and work.exception() is None:
         return _ending(work, max_bytes)
     return Ending(OutcomeClass.TIMEOUT, f"not done after {context.timeout_s:g} s", left_behind=left)
-
-
-def _seen(work: "asyncio.Future[Any]") -> None:
-    """What a handler raises when it is to stop is its way of stopping, and nothing for the log."""
-    if work.done() and not work.cancelled():
-        work.exception()
 
 
 async def _end(work: "asyncio.Future[Any]", context: Context) -> None:

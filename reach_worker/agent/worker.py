@@ -156,8 +156,9 @@ class Worker:
             await self._long_runs.keep(self._hand.running.values())
             await self._wait()
         for run in list(self._hand.running.values()):
+            ran_s = None if run.context is None else run.context.timeout_s - run.context.seconds_left()
             self._runs.finish(
-                run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), None
+                run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), ran_s
             )
             if run.calls is not None:
                 run.calls.leave_open()

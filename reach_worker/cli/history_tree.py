@@ -120,14 +120,21 @@ def _add_attempt(place: Node, dispatch: Dispatched, history: TaskHistory) -> Non
         node.add("no outcome yet", QUIET)
 
 
+def _ran(outcome: OutcomeSeen) -> str:
+    """How long, and where. Without an instance it is the router's own conclusion, and nobody has said how long."""
+    if not outcome.instance_id:
+        return "its agent said nothing"
+    ran = "it did not run" if outcome.duration_ms is None else f"it ran {took(outcome.duration_ms / 1000)}"
+    return f"{ran}, instance {outcome.instance_id}"
+
+
 def _add_outcome(
     place: Node, outcome: OutcomeSeen, history: TaskHistory, *, sent_at: int | None = None
 ) -> None:
-    ran = "it did not run" if outcome.duration_ms is None else f"it ran {took(outcome.duration_ms / 1000)}"
     message = f": {outcome.message}" if outcome.message else ""
     node = place.add(f"{_label(outcome, history)}{outcome.outcome.value}{message}", _style(outcome))
     came = local(outcome.at) if sent_at is None else f"{local(outcome.at)}, {_after(sent_at, outcome.at)}"
-    node.add(f"{came}; {ran}, instance {outcome.instance_id or 'not known'}", QUIET)
+    node.add(f"{came}; {_ran(outcome)}", QUIET)
     if used := _used(outcome):
         node.add(used, QUIET)
 

@@ -480,6 +480,7 @@ async def test_what_runs_longer_than_the_grace_period_is_handed_back() -> None:
         await bench.until(lambda: gate.running == 1)
     outcome = await_now(bench)
     assert (outcome.outcome, outcome.started) == (OutcomeClass.RELEASED, True)
+    assert outcome.duration_ms is not None
     assert gate.running == 0
     assert bench.waiting == 0
 

@@ -140,7 +140,7 @@ def test_an_outcome_that_was_not_acted_on_is_late_or_stale() -> None:
 
     assert "stale, not acted on: failed: m" in text
     assert "late, not acted on: failed: m" in text
-    assert "it did not run, instance not known" in text
+    assert "; its agent said nothing" in text
 
 
 def test_an_outcome_whose_dispatch_is_not_known_is_shown_too() -> None:

@@ -95,6 +95,7 @@ def test_all_stop_at_once_and_come_again(processes: Processes, caller: Caller) -
     for each in everybody:
         each.signal(signal.SIGTERM)
     assert [each.wait_end() for each in everybody] == [0] * 3
+    assert all("stopped" in each.log().splitlines()[-1] or each is fleet.router for each in everybody)
     fleet.router = processes.router()
     fleet.agents = {agent_id: fleet.agent(agent_id) for agent_id in fleet.agents}
     caller.until_answered(tasks)

@@ -66,7 +66,7 @@ class TakeBack:
             return []
         got, _ = await self._bus.get(self._desk.names.agent(agent_id), TAKE_BACK)
         if got:
-            log.info("%d dispatches are taken back from %s", len(got), agent_id)
+            log.info("taken back from %s: %d of its dispatches", agent_id, len(got))
         return await self.came_back(got)
 
     async def came_back(self, deliveries: Sequence[Delivery]) -> list[Step]:
