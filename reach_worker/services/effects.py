@@ -87,7 +87,8 @@ async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
 def _known(offered: Sent, step: Step, bus: Bus) -> bool:
     """Whether it is known what became of an offer: taken, or there is nobody who would.
 
-    Where the session ended over it, what led to the step comes again, and with it the offer.
+    Where the session ended over it, what led to the step comes again, and with it the offer. A step that no message led
+    to, and that can be undone, is found again at the next look.
     """
     match offered:
         case Sent.CONFIRMED | Sent.UNROUTABLE:
@@ -95,7 +96,8 @@ def _known(offered: Sent, step: Step, bus: Bus) -> bool:
         case Sent.UNCERTAIN:
             return False
         case Sent.REFUSED:
-            return all(bus.current(delivery) for delivery in step.acks)
+            again = not step.acks and step.undo is not None
+            return not again and all(bus.current(delivery) for delivery in step.acks)
 
 
 def _not_recorded(steps: Sequence[Step], again: list[Delivery]) -> list[Step]:

@@ -10,8 +10,9 @@ from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import AnswerLost
+from reach_worker.testing import Fate
 from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
-from tests.services.stage import Stage, rules
+from tests.services.stage import CALLER, Stage, rules
 from tests.services.test_call_offs import cancel
 
 
@@ -96,6 +97,20 @@ async def test_what_ends_it_while_the_broker_is_away_is_told_when_it_is_back(*, 
     stage.r1.bus.connect()
     await stage.come_to_rest()
     assert stage.answer("t")["status"] == ("cancelled" if taken_back else "succeeded")
+    assert len(stage.ends("t")) == 1
+    assert stage.rows(AnswerLost) == []
+
+
+async def test_where_time_ends_it_and_its_answer_is_not_taken_it_is_told_at_the_next_look() -> None:
+    stage = Stage()
+    r1 = await stage.router()
+    await stage.agent("a")
+    await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    r1.bus.fail_next(Fate.REFUSED, to=CALLER)
+    await stage.pass_time(stage.policies.timeouts.fanout_s + 5)
+    assert stage.answer("t")["status"] == "succeeded"
     assert len(stage.ends("t")) == 1
     assert stage.rows(AnswerLost) == []
 
