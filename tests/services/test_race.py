@@ -189,6 +189,18 @@ async def test_agents_that_hand_back_whatever_they_get_are_not_asked_for_ever() 
     assert len(stage.ends("t")) == 1
 
 
+async def test_a_race_whose_legs_were_both_stopped_is_not_taken_back_by_that() -> None:
+    """Two routers that each believed to lead it may have stopped one leg each."""
+    stage = Stage()
+    a, b = await start(stage, "a", "b")
+    await a.end(leg(a), Reply(OutcomeClass.CANCELLED, "taken back while it ran"))
+    await b.end(leg(b), Reply(OutcomeClass.CANCELLED, "taken back while it ran"))
+    a.script = b.script = succeed
+    await stage.come_to_rest()
+    assert (stage.answer("t")["status"], stage.answer("t")["attempt"]) == ("succeeded", 2)
+    assert len(stage.ends("t")) == 1
+
+
 async def test_after_all_its_attempts_it_is_one_dead_letter() -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b")

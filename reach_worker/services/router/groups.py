@@ -33,8 +33,8 @@ from reach_worker.core.group import (
     round_from,
 )
 from reach_worker.core.message import Delivery, Message
-from reach_worker.core.outcome import Attempt, Outcome
-from reach_worker.core.recovery import MICROSECONDS, Bury, Cancelled, TryAgain, next_round
+from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
+from reach_worker.core.recovery import MICROSECONDS, Bury, Cancelled, TryAgain, next_round, not_again
 from reach_worker.core.routing import Decision
 from reach_worker.core.task import Refusal, Task, decode_task
 from reach_worker.ports import Decided, Sent, Store
@@ -332,13 +332,20 @@ class Groups:
         return self._over_with(group, step)
 
     def _failed(self, group: Group, end: LegEnd, delivery: Delivery | None) -> Step:
-        """The round was an attempt of the task, and what follows is what follows from any other."""
+        """The round was an attempt of the task, and what follows is what follows from any other.
+
+        A leg that was stopped has only left its race: that nobody wants the task any more is said of the task itself.
+        """
         desk, envelope = self._desk, group.envelope
+        if end.outcome is OutcomeClass.CANCELLED:
+            end = replace(end, outcome=OutcomeClass.RELEASED, attempt=None)
         attempt = self._attempt(group, end)
         outcome = Outcome(
             attempt.dispatch_id, envelope.task_id, end.agent_id, "", end.outcome, attempt.message
         )
         step = next_round(envelope, attempt, outcome, policy=desk.policies.retry, draw=desk.clock.draw())
+        if desk.hands.unwanted(envelope, desk.clock.monotonic()):
+            step = not_again(step, WHY)
         match step:
             case Bury(tried, reason, error):
                 done = desk.bury(tried, group.body, reason, error, delivery=delivery, rows=[])
