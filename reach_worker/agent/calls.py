@@ -100,11 +100,11 @@ class AttemptCalls:
         return result_of(await self._answer(call), call.task_id)
 
     def leave_open(self) -> None:
-        """The attempt begins anew elsewhere, and makes the same calls: nothing of them is taken back."""
+        """The attempt begins anew elsewhere, and makes the same calls: none of them is cancelled."""
         self._left_open = True
 
     def end(self) -> None:
-        """The attempt is over, or is to stop: what is open is taken back."""
+        """The attempt is over, or is to stop: what is open is cancelled."""
         self._over = True
         for call in self._calls.values():
             self._fail(call, Cancelled(GIVEN_UP))
@@ -156,7 +156,7 @@ class AttemptCalls:
         if not call.answer.done():
             call.answer.set_exception(why)
             call.answer.exception()  # seen: nobody may be waiting any more
-            self.board.close(call, take_back=not self._left_open)
+            self.board.close(call, cancel=not self._left_open)
 
     def _envelope(self, name: str, capability: str) -> Envelope:
         mine, agent_id = self.dispatch.envelope, self.dispatch.agent_id

@@ -29,7 +29,7 @@ class FlowLogger(logging.LoggerAdapter[logging.Logger]):
 class Context:
     """One attempt, as its handler sees it.
 
-    ``cancelled`` is set when the attempt should stop (time is up, the caller took it back, the worker stops);
+    ``cancelled`` is set when the attempt should stop (time is up, the caller cancelled it, the worker stops);
     a plain function that runs long looks at it now and then. ``attempt`` counts from 1; ``dispatch_id`` names this
     sending of the task, and is the same if the broker delivers it again. ``resources``: what the agent's lifespan gave.
     ``handed``: who handed the task on, why and with what context, if it was; ``chain``: who had it before, oldest first.
@@ -83,7 +83,7 @@ class Context:
     def call(self, capability: str, payload: Mapping[str, Any], *, timeout: float | None = None) -> Any:
         """Have another agent do something, and get its result; in an async handler this is awaited.
 
-        It belongs to the same flow, lasts no longer than this attempt, and is taken back if that is cancelled. At most
+        It belongs to the same flow, lasts no longer than this attempt, and is cancelled with it. At most
         ``calls.max`` calls and ``calls.seconds`` in them; one that asks for the same as an earlier one gets its answer,
         see :attr:`calls`. Raises ``CallLimit``; ``DeadLettered``, ``Unmatched``, ``TaskCancelled`` or ``CallTimeout``
         where there is no result; ``Cancelled`` after the attempt was cancelled; ``ValueError`` for what is no payload.

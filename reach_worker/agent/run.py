@@ -66,7 +66,7 @@ async def run_handler(
     max_bytes: int,
     declared_s: float = 0.0,
 ) -> Ending:
-    """Run a handler to its end, at most for the context's time; ``stop`` takes it back early. Logs an end that is bad.
+    """Run a handler to its end, at most for the context's time; ``stop`` ends it early. Logs an end that is bad.
 
     ``declared_s``: how long its capability says that it may take.
     """

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from reach_worker.core.admission import CALL
-from reach_worker.core.call_off import CANCEL_TASK, call_off_body
+from reach_worker.core.cancel import CANCEL_TASK, cancel_body
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Delivery, Message
@@ -56,11 +56,11 @@ class Switchboard:
         self._open[call.task_id] = call
         self._work.set()
 
-    def close(self, call: OpenCall, *, take_back: bool) -> None:
-        """Nobody waits for it any more here: to be taken back the routers are told, if they may know of it."""
+    def close(self, call: OpenCall, *, cancel: bool) -> None:
+        """Nobody waits for it any more here: the routers are told to cancel it, if they may know of it."""
         self._open.pop(call.task_id, None)
-        if call.tried and take_back:
-            body = call_off_body(call.task_id)
+        if call.tried and cancel:
+            body = cancel_body(call.task_id)
             self._off.append(
                 Message(CANCEL_TASK, body, {}, self._names.events, persistent=False, mandatory=False)
             )

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from reach_worker.calling.mailroom import Mailroom, Note, Slot
 from reach_worker.calling.order import Order
 from reach_worker.client import WHO_DECLARES, Client
-from reach_worker.core.call_off import CANCEL_TASK, CallOffReply, call_off_body, call_off_reply
+from reach_worker.core.cancel import CANCEL_TASK, CancelReply, cancel_body, cancel_reply_from
 from reach_worker.core.json_object import object_in
 from reach_worker.core.lookup import FETCH, Found, best, found_from
 from reach_worker.core.message import Message
@@ -72,13 +72,13 @@ class Line:
             self._group.create_task(work)
 
     async def close(self) -> None:
-        """Take back what is still being read, and let nobody wait any more."""
+        """Cancel what is still being read, and let nobody wait any more."""
         for task in list(self._started):
             task.cancel()
         if self._started:
             await asyncio.wait(self._started)
         for task_id in self.unfinished:
-            self.later(self.take_back(task_id))
+            self.later(self.cancel_unheard(task_id))
         self.room.close()
 
     async def send(self, order: Order, slot: Slot | None = None) -> None:
@@ -121,12 +121,12 @@ class Line:
         said = await self._ask(FETCH, task_id, lambda answer: enough(found_from(answer)), seconds)
         return best(found_from(each) for each in said)
 
-    async def cancel(self, task_id: str, seconds: float) -> list[CallOffReply]:
+    async def cancel(self, task_id: str, seconds: float) -> list[CancelReply]:
         """Ask every router to cancel a task: what they say in so many seconds, or until one knows it."""
         said = await self._ask(CANCEL_TASK, task_id, lambda answer: answer.get("state") != "unknown", seconds)
-        return [reply for each in said if (reply := call_off_reply(each)) is not None]
+        return [reply for each in said if (reply := cancel_reply_from(each)) is not None]
 
-    async def take_back(self, task_id: str) -> None:
+    async def cancel_unheard(self, task_id: str) -> None:
         """Ask every router to cancel a task; nobody waits for what they say."""
         await self.client.bus.publish([self._question(CANCEL_TASK, task_id, None, None)])
 
@@ -162,7 +162,7 @@ class Line:
     def _question(self, key: str, task_id: str, mailbox: str | None, mark: str | None) -> Message:
         return Message(
             key,
-            call_off_body(task_id),
+            cancel_body(task_id),
             {},
             self.client.names.events,
             correlation_id=mark,

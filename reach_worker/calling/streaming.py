@@ -47,7 +47,7 @@ async def stream(line: Line, order: Order, timeout_s: float | None) -> AsyncGene
         line.later(line.drop(mailbox))
         if order.task_id in line.unfinished:
             line.unfinished.discard(order.task_id)
-            line.later(line.take_back(order.task_id))
+            line.later(line.cancel_unheard(order.task_id))
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from reach_worker.calling.line import FIRST_PAUSE_S, LONGEST_PAUSE_S, Line
 from reach_worker.calling.mailroom import Note, Slot
 from reach_worker.calling.order import Order
-from reach_worker.core.call_off import CallOffReply
+from reach_worker.core.cancel import CancelReply
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.json_object import object_in
 from reach_worker.core.lookup import Found
@@ -42,10 +42,10 @@ async def call(line: Line, order: Order, timeout_s: float | None, *, cancel_on_t
             if not limit.expired():
                 raise
             if cancel_on_timeout:
-                line.later(line.take_back(order.task_id))
+                line.later(line.cancel_unheard(order.task_id))
             raise too_late(order, timeout_s, slot, cancelled=cancel_on_timeout) from None
         except asyncio.CancelledError:
-            line.later(line.take_back(order.task_id))
+            line.later(line.cancel_unheard(order.task_id))
             raise
     return own_result(order, answer, timeout_s)
 
@@ -160,10 +160,10 @@ async def find(line: Line, task_id: str, within_s: float) -> Found | None:
     return await line.find(task_id, lambda each: each.over, within_s)
 
 
-async def cancel(line: Line, task_id: str, timeout_s: float) -> CallOffReply | None:
+async def cancel(line: Line, task_id: str, timeout_s: float) -> CancelReply | None:
     """Have a task cancelled: what the router says that knows it, else what another says; ``None`` if none answers."""
     until = line.client.clock.monotonic() + timeout_s
-    said: list[CallOffReply] = []
+    said: list[CancelReply] = []
     while not said and (left_s := until - line.client.clock.monotonic()) > 0:
         said = await line.cancel(task_id, min(ONCE_S, left_s))
     return said[-1] if said else None

@@ -12,7 +12,7 @@ from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.bus.topology import Topology, resting
 from reach_worker.chaos.board import Board
 from reach_worker.chaos.tasks import PlannedTask
-from reach_worker.core.call_off import CANCEL_TASK, call_off_body
+from reach_worker.core.cancel import CANCEL_TASK, cancel_body
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.ports import Clock, ConsumingBus, Sent
@@ -95,7 +95,7 @@ class Caller:
 
     def _message(self, task: PlannedTask, *, back: bool) -> Message:
         if back:
-            body = call_off_body(task.name)
+            body = cancel_body(task.name)
             return Message(CANCEL_TASK, body, exchange=self._names.events, persistent=False, mandatory=False)
         return Message(
             "any.key",

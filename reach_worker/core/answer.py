@@ -50,7 +50,7 @@ def dead_letter(envelope: Envelope, reason: DeadLetterReason, error: str) -> byt
 
 
 def cancelled(envelope: Envelope) -> bytes:
-    """It was taken back."""
+    """It was cancelled."""
     return _as_json(_head(envelope, "cancelled", final=True))
 
 

@@ -144,7 +144,7 @@ class Envelope:
 
     @property
     def owner(self) -> str:
-        """Who may take it back: its caller. A call of an agent has none: it belongs to whoever knows its id."""
+        """Who may cancel it: its caller. A call of an agent has none: it belongs to whoever knows its id."""
         return ANONYMOUS if self.caller in self.chain() else self.caller
 
     def with_attempt(self, attempt: Attempt) -> "Envelope":

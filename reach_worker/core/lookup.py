@@ -1,6 +1,6 @@
 """Where a task is, asked by its id: the question, and what a router answers.
 
-The question has the form of a request to take the task back (:mod:`core.call_off`), and the same people may ask: to all
+The question has the form of a request to cancel the task (:mod:`core.cancel`), and the same people may ask: to all
 others a task is not known. It goes to the events exchange, the answer to the queue that the question names.
 """
 

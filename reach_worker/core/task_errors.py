@@ -65,7 +65,7 @@ class Unmatched(TaskError):  # noqa: N818 - as above
 
 
 class TaskCancelled(TaskError):  # noqa: N818 - as above
-    """It was taken back."""
+    """It was cancelled."""
 
     def __str__(self) -> str:
         return f"task {self.task_id} was cancelled"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from reach_worker.core.call_off import CANCEL_TASK, call_off_body
+from reach_worker.core.cancel import CANCEL_TASK, cancel_body
 from reach_worker.core.message import Delivery
 from reach_worker.testing.broker import MemoryBroker
 from reach_worker.testing.bus import MemoryBus
@@ -131,11 +131,11 @@ class Caller:
             headers=dict(headers),
         )
 
-    def take_back(self, task_id: str, mark: str, *, user: str | None) -> None:
-        """Ask the routers to take a task back. What comes back has the mark."""
+    def ask_to_cancel(self, task_id: str, mark: str, *, user: str | None) -> None:
+        """Ask the routers to cancel a task. What comes back has the mark."""
         asked = Delivery(
             "",
-            call_off_body(task_id),
+            cancel_body(task_id),
             None,
             correlation_id=mark,
             reply_to=self.address,

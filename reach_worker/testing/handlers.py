@@ -88,7 +88,7 @@ async def run_handler(  # noqa: PLR0913 - each says one thing of the attempt, by
 ) -> Handled:
     """Run one handler, as the worker does. Raises :class:`BadInput` for a capability that the agent has not.
 
-    ``timeout``: seconds it may take, else what the capability declares. ``cancel_after``: seconds until it is taken back.
+    ``timeout``: seconds it may take, else what the capability declares. ``cancel_after``: seconds until it is cancelled.
     ``others``: stand-ins for the agents that the handler calls, by capability: the result as a function of the payload.
     ``task``: more of the task, as ``metadata``, ``session_id`` or ``stream=False``. Time is virtual: an
     ``asyncio.sleep(30)`` in the handler takes no time, see :mod:`.virtual_time`.

@@ -179,9 +179,9 @@ class World:
         return answer
 
     async def cancel(self, task_id: str, *, user: str | None = None) -> Mapping[str, Any]:
-        """Take a task back, as its caller does; what the router says: ``cancelled`` and ``state``."""
+        """Cancel a task, as its caller does; what the router says: ``cancelled`` and ``state``."""
         mark = f"cancel {self.clock.new_id()}"
-        self._caller.take_back(task_id, mark, user=user)
+        self._caller.ask_to_cancel(task_id, mark, user=user)
         await self.until(lambda: bool(self._caller.of(mark).answers), f"cancelling {task_id} has its answer")
         return self._caller.of(mark).answers[0]
 

@@ -12,7 +12,7 @@ import pytest
 from reach_worker import CallLimit, Context
 from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.call_limits import CallPolicy
-from reach_worker.core.call_off import CANCEL_TASK, called_off
+from reach_worker.core.cancel import CANCEL_TASK, cancel_from
 from reach_worker.core.envelope import Envelope, envelope_from
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import OutcomeClass
@@ -48,7 +48,7 @@ class Desk:
 
     async def cancelled(self) -> str | None:
         """The next task that was taken back."""
-        return called_off((await self._next("events", lambda d: d.routing_key == CANCEL_TASK)).body)
+        return cancel_from((await self._next("events", lambda d: d.routing_key == CANCEL_TASK)).body)
 
     def answer(self, envelope: Envelope, answer: Mapping[str, Any] = DONE) -> None:
         told = orjson.dumps({"task_id": envelope.task_id, "flow_id": envelope.flow_id, **answer})

@@ -86,7 +86,7 @@ async def test_whoever_waits_no_longer_has_the_task_cancelled() -> None:
         assert isinstance(caught.value, TimeoutError)
         assert caught.value.task_id == "t1"
         (work,) = at.agent.held
-        await until(lambda: "t1" in at.stage.r1.desk.hands.called_off)
+        await until(lambda: "t1" in at.stage.r1.desk.hands.cancel_requests)
         await at.agent.end(work, Reply(OutcomeClass.CANCELLED))
         with pytest.raises(TaskCancelled):
             await at.reach.fetch("t1")
@@ -142,7 +142,7 @@ async def test_a_call_that_is_cancelled_from_outside_cancels_its_task() -> None:
         calling = group.create_task(at.reach.call(CAPABILITY, {}, task_id="t1"))
         await at.held()
         calling.cancel()
-        await until(lambda: "t1" in at.stage.r1.desk.hands.called_off)
+        await until(lambda: "t1" in at.stage.r1.desk.hands.cancel_requests)
         assert calling.cancelled()
 
 

@@ -99,7 +99,7 @@ async def test_the_first_error_is_raised_in_its_place_and_the_rest_is_cancelled(
         (error,) = await collecting
         assert isinstance(error, DeadLettered)
         assert results == [0, 1, 2]
-        await until(lambda: set(at.stage.r1.desk.hands.called_off) == {work.task_id for work in others})
+        await until(lambda: set(at.stage.r1.desk.hands.cancel_requests) == {work.task_id for work in others})
 
 
 async def test_or_it_stands_among_the_results() -> None:
@@ -131,7 +131,7 @@ async def test_leaving_early_cancels_what_is_under_way() -> None:
                 zero, *others = sorted(await at.held(5), key=number)
                 await at.agent.end(zero, echo(zero))
             assert first.result() == 0
-        await until(lambda: set(at.stage.r1.desk.hands.called_off) >= {work.task_id for work in others})
+        await until(lambda: set(at.stage.r1.desk.hands.cancel_requests) >= {work.task_id for work in others})
         assert len(others) == 4
 
 

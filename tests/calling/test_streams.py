@@ -43,7 +43,7 @@ async def test_events_come_in_order_and_the_result_last() -> None:
             case other:
                 raise AssertionError(other)
         await until(lambda: not mailboxes(at))
-        assert not at.stage.r1.desk.hands.called_off
+        assert not at.stage.r1.desk.hands.cancel_requests
 
 
 async def test_an_agent_that_says_nothing_has_a_stream_that_is_only_its_result() -> None:
@@ -133,7 +133,7 @@ async def test_leaving_early_cancels_the_task_and_leaves_no_queue(how: str) -> N
         (work,) = await at.held()
         at.say(work, chunks(work, "a")[0])
         assert await reading == Started("ann", 1)
-        await until(lambda: "t1" in at.stage.r1.desk.hands.called_off)
+        await until(lambda: "t1" in at.stage.r1.desk.hands.cancel_requests)
         await until(lambda: not mailboxes(at))
 
 
@@ -147,7 +147,7 @@ async def test_a_stream_that_is_left_open_is_cancelled_with_its_client() -> None
             at.say(work, chunks(work, "a")[0])
             await first
         await at.reach._line.close()  # noqa: SLF001 - as above
-        await until(lambda: "t1" in at.stage.r1.desk.hands.called_off)
+        await until(lambda: "t1" in at.stage.r1.desk.hands.cancel_requests)
         with pytest.raises(ConnectionLost):
             await anext(stream)
 
@@ -178,7 +178,7 @@ async def test_a_stream_that_takes_too_long_is_cancelled() -> None:
     async with scene() as at:
         with pytest.raises(CallTimeout):
             [event async for event in at.reach.stream(CAPABILITY, {}, task_id="t1", timeout=0.3)]
-        await until(lambda: "t1" in at.stage.r1.desk.hands.called_off)
+        await until(lambda: "t1" in at.stage.r1.desk.hands.cancel_requests)
 
 
 async def test_a_lost_connection_is_told_and_the_result_comes_all_the_same() -> None:

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from reach_worker.core.admission import CALL
-from reach_worker.core.call_off import CANCEL_TASK, call_off_body
+from reach_worker.core.cancel import CANCEL_TASK, cancel_body
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.envelope import FLOW, Envelope
 from reach_worker.core.handoff import HandoffPolicy
@@ -48,7 +48,7 @@ class Caller:
         await self.bus.publish([Message(self.stage.names.returns, body, {**headers, CALL: 1})])
 
     async def take_back(self, task_id: str = "c1") -> None:
-        await self.bus.publish([Message(CANCEL_TASK, call_off_body(task_id), {}, self.stage.names.events)])
+        await self.bus.publish([Message(CANCEL_TASK, cancel_body(task_id), {}, self.stage.names.events)])
 
     def answers(self, box: str = BOX) -> list[dict[str, Any]]:
         return [orjson.loads(delivery.body) for delivery in self.stage.broker.messages(box)]

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from reach_worker.core.call_off import CallOff
+from reach_worker.core.cancel import CancelRequest
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.token_bucket import IntakePolicy
@@ -13,7 +13,7 @@ from reach_worker.ports import AnswerLost
 from reach_worker.testing import Fate
 from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
 from tests.services.stage import CALLER, Stage, rules
-from tests.services.test_call_offs import cancel
+from tests.services.test_cancels import cancel
 
 
 def hold(_: Work) -> None:
@@ -90,7 +90,7 @@ async def test_what_ends_it_while_the_broker_is_away_is_told_when_it_is_back(*, 
     await stage.settle()
     stage.r1.bus.disconnect()
     if taken_back:
-        stage.r1.desk.hands.call_off("t", CallOff(None, 0, 0.0))
+        stage.r1.desk.hands.cancel("t", CancelRequest(None, 0, 0.0))
     await stage.pass_time(5 if taken_back else 25)
     assert stage.ends("t") == []
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reach_worker.core.outcome import OutcomeClass
 from tests.services.scripted import Reply, ScriptedAgent, Work
 from tests.services.stage import Stage
-from tests.services.test_call_offs import cancel
+from tests.services.test_cancels import cancel
 
 TASKS: dict[str, dict[str, Any]] = {
     "race": {"mode": "race"},

@@ -13,7 +13,7 @@ from reach_worker.core.replaying import Anew, replayed
 from reach_worker.testing import Fate, Moment
 from tests.services.scripted import Reply, Script, Work, always, hand_on, succeed
 from tests.services.stage import Stage, die, rules
-from tests.services.test_call_offs import cancel
+from tests.services.test_cancels import cancel
 
 HANDED, FAILED = OutcomeClass.HANDOFF, OutcomeClass.FAILED
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from reach_worker.core.call_off import call_off_body
+from reach_worker.core.cancel import cancel_body
 from reach_worker.core.lookup import FETCH, Found, found_from
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import OutcomeClass
@@ -29,7 +29,7 @@ async def ask(stage: Stage, *task_ids: str, user_id: str | None = None, **given:
     fields = {"reply_to": ASKER, "correlation_id": "q1", **given}
     await bus.publish(
         [
-            Message(FETCH, call_off_body(each), {}, stage.names.events, user_id=user_id, **fields)
+            Message(FETCH, cancel_body(each), {}, stage.names.events, user_id=user_id, **fields)
             for each in task_ids
         ]
     )

@@ -12,7 +12,7 @@ from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import Decided
 from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
 from tests.services.stage import CALLER, Stage, rules
-from tests.services.test_call_offs import cancel, yes
+from tests.services.test_cancels import cancel, yes
 
 
 def hold(_: Work) -> None:

@@ -17,7 +17,7 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.routing import Chosen, Decision, PayloadRefused, Unmatched, Wait, plan
 from reach_worker.ports import Parked, Row, Unsent
 from reach_worker.services.effects import Step
-from reach_worker.services.router.call_offs import cancelled_end
+from reach_worker.services.router.cancels import cancelled_end
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups

@@ -17,7 +17,7 @@ from reach_worker.core.task import Refusal, decode_task
 from reach_worker.ports import Ended, KnownDispatch, OutcomeSeen, Row, Sent, Standing
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.call_offs import WHY
+from reach_worker.services.router.cancels import WHY
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.hands import InFlight

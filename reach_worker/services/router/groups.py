@@ -39,7 +39,7 @@ from reach_worker.core.routing import Decision
 from reach_worker.core.task import Refusal, Task, decode_task
 from reach_worker.ports import Decided, Sent, Store
 from reach_worker.services.effects import Step
-from reach_worker.services.router.call_offs import WHY, CallOffs
+from reach_worker.services.router.cancels import WHY, Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.led import Group
@@ -53,10 +53,10 @@ REMEMBERED: Final = 10_000
 class Groups:
     """Leads groups. ``lives`` of the desk tells whether another router still leads one of its own."""
 
-    def __init__(self, desk: Desk, store: Store, call_offs: CallOffs) -> None:
+    def __init__(self, desk: Desk, store: Store, cancels: Cancels) -> None:
         self._desk = desk
         self._store = store
-        self._call_offs = call_offs
+        self._cancels = cancels
         self._open: dict[str, Group] = {}
         self._over: OrderedDict[str, int] = OrderedDict()
         self._out: list[Message] = []
@@ -261,7 +261,7 @@ class Groups:
             return None
         strange = [leg.task_id for leg in of.legs if group.leg(leg.task_id) is None]
         for task_id in strange:
-            self._call_offs.take_back(task_id)
+            self._cancels.cancel_leg(task_id)
         return None if strange else group
 
     def _adopt(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | None:
@@ -411,7 +411,7 @@ class Groups:
         """The legs that are not needed any more, wherever they are."""
         for leg in group.round.legs:
             if leg.task_id not in group.ends and leg.task_id != group.winner:
-                self._call_offs.take_back(leg.task_id)
+                self._cancels.cancel_leg(leg.task_id)
 
     def _waits(self, group: Group) -> dict[str, str]:
         waiting = self._desk.hands.waiting

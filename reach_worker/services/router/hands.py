@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Self, TypeVar
 
 from reach_worker.core.admission import Admitted
-from reach_worker.core.call_off import CallOff
+from reach_worker.core.cancel import CancelRequest
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import KnownTask
 from reach_worker.core.envelope import Envelope
@@ -88,7 +88,7 @@ class Hands:
     ended, with a dispatch that was recorded and never sent: only we know that they are not under way. ``gone_on``:
     tasks that we sent on (to an agent, a lane, a rung), with their life; as the store knows it too, if it is there.
     ``answers``: bytes of the answers in ``ended``. ``joined_elsewhere``: second publishers of this turn, whose task
-    another router has. ``called_off``: tasks that somebody takes back.
+    another router has. ``cancel_requests``: tasks that somebody wants cancelled, by task id.
     """
 
     waiting: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
@@ -101,7 +101,7 @@ class Hands:
     joined: OrderedDict[str, list[Joined]] = field(default_factory=OrderedDict)
     recalled: OrderedDict[str, Waiting] = field(default_factory=OrderedDict)
     gone_on: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    called_off: OrderedDict[str, CallOff] = field(default_factory=OrderedDict)
+    cancel_requests: OrderedDict[str, CancelRequest] = field(default_factory=OrderedDict)
     joined_elsewhere: list[Joined] = field(default_factory=list)
     closing: dict[str, int] = field(default_factory=dict)
     settling: set[str] = field(default_factory=set)
@@ -163,7 +163,7 @@ class Hands:
         self.joined.pop(known.task_id, None)
         self.recalled.pop(known.task_id, None)
         self.gone_on.pop(known.task_id, None)
-        self.called_off.pop(known.task_id, None)
+        self.cancel_requests.pop(known.task_id, None)
         for task_id, old in list(self.ended.items()) if self.answers > ANSWERS_LIMIT else ():
             if old.answer is not None:
                 self.ended[task_id] = replace(old, answer=None)
@@ -182,14 +182,14 @@ class Hands:
         """Somebody else waits for a task's answer."""
         _remember(self.joined, joined.task_id, [*self.joined.get(joined.task_id, ()), joined])
 
-    def call_off(self, task_id: str, call_off: CallOff) -> None:
-        """Somebody takes a task back."""
-        _remember(self.called_off, task_id, call_off)
+    def cancel(self, task_id: str, request: CancelRequest) -> None:
+        """Somebody wants a task cancelled."""
+        _remember(self.cancel_requests, task_id, request)
 
     def unwanted(self, envelope: Envelope, now: float) -> bool:
-        """The task was taken back by somebody who may do so."""
-        call_off = self.called_off.get(envelope.task_id)
-        return call_off is not None and call_off.means(envelope, now)
+        """The task was cancelled by somebody who may do so."""
+        request = self.cancel_requests.get(envelope.task_id)
+        return request is not None and request.means(envelope, now)
 
     def of_task(self, task_id: str) -> InFlight | None:
         """The dispatch of a task that is out."""

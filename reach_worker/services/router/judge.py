@@ -48,7 +48,7 @@ class AgentJudge:
         agent = self._desk.fleet.agents.get(dispatch.agent_id)
         if agent is None or not self._desk.hands.judge(dispatch.dispatch_id):
             return []
-        if outcome.outcome is not OutcomeClass.SUCCEEDED and self._called_off(dispatch):
+        if outcome.outcome is not OutcomeClass.SUCCEEDED and self._is_cancelled(dispatch):
             outcome = replace(outcome, outcome=OutcomeClass.RELEASED)
         settled = self._settled(dispatch, outcome, agent)
         self._desk.tell(settled)
@@ -58,7 +58,7 @@ class AgentJudge:
         now_us = self._desk.clock.utc_us()
         return [BreakerMoved(agent.agent_id, self._desk.router_id, agent.breaker.shown, now_us, reason)]
 
-    def _called_off(self, dispatch: Dispatch) -> bool:
+    def _is_cancelled(self, dispatch: Dispatch) -> bool:
         """It was told to stop: however it did so, that is no failure of its own."""
         return self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
 

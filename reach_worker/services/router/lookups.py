@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reach_worker.core.call_off import called_off, may_call_off
+from reach_worker.core.cancel import cancel_from, may_cancel
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import ANONYMOUS, Envelope
 from reach_worker.core.lookup import found_body
@@ -49,7 +49,7 @@ class Lookups:
     def hear(self, asked: Sequence[Delivery]) -> None:
         """Remember who asks. One who could not be answered is not heard."""
         for delivery in asked:
-            reply_to, task_id = delivery.reply_to, called_off(delivery.body)
+            reply_to, task_id = delivery.reply_to, cancel_from(delivery.body)
             if task_id is None:
                 log.debug("a question about a task names none: %.80r", delivery.body)
             elif not reply_to or why_not_answered(reply_to, self._desk.names):
@@ -67,7 +67,7 @@ class Lookups:
         return [self._answer(question, self._known(question.task_id, known)) for question in asked]
 
     def _answer(self, question: Question, task: KnownTask | None) -> Message:
-        if task is not None and not may_call_off(question.asker, task.caller):
+        if task is not None and not may_cancel(question.asker, task.caller):
             task = None
         body = found_body(question.task_id, task)
         return Message(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from reach_worker.core.announcement import FEEDBACK, WHO
-from reach_worker.core.call_off import CANCEL_TASK
+from reach_worker.core.cancel import CANCEL_TASK
 from reach_worker.core.hearsay import HEARSAY
 from reach_worker.core.lookup import FETCH
 from reach_worker.core.presence import PresencePolicy

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from reach_worker.core.admission import CALL
-from reach_worker.core.call_off import CANCEL_TASK
+from reach_worker.core.cancel import CANCEL_TASK
 from reach_worker.core.dispatch import DISPATCH, OUTCOME
 from reach_worker.core.envelope import GROUP
 from reach_worker.core.fresh_files import Changed
@@ -29,7 +29,7 @@ from reach_worker.services.fleet_watch import FleetWatch
 from reach_worker.services.news import News
 from reach_worker.services.router.admit import Admission
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.call_offs import CallOffs
+from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
@@ -71,14 +71,14 @@ class Router:
         self._store = store
         self._dispatcher = Dispatcher(desk)
         self._lanes = Lanes(desk, self._dispatcher)
-        self._call_offs = CallOffs(desk, store)
-        self._groups = Groups(desk, store, self._call_offs)
+        self._cancels = Cancels(desk, store)
+        self._groups = Groups(desk, store, self._cancels)
         self._binder = Binder(desk, self._dispatcher, self._lanes, self._groups)
         self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
         self.watch.ghost_s = desk.policies.ghost_s
         desk.lives, desk.alone = self.watch.may_live, self.watch.alone
         self._admission = Admission(desk, self._binder, self._dispatcher, store)
-        self._judge = AgentJudge(desk, self._call_offs.not_wanted)
+        self._judge = AgentJudge(desk, self._cancels.not_wanted)
         self._settlement = Settlement(desk, self._binder, self._dispatcher, self._judge, store, self._groups)
         self._standby = Standby(desk, bus, self.watch)
         self._sources = Sources(desk, bus, self.watch, self._admission, self._lanes, self._standby)
@@ -150,7 +150,7 @@ class Router:
         """What is sent on a best effort: to those who asked for something, and to agents that are to stop."""
         told = [
             *self._status.answers(),
-            *self._call_offs.messages(),
+            *self._cancels.messages(),
             *self._groups.messages(),
             *await self._lookups.answers(),
         ]
@@ -202,7 +202,7 @@ class Router:
         tasks, others, watches = _sort(arrived("returns"))
         legs, outcomes = _legs(outcomes)
         steps = await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
-        steps += [*cancelled, *self._call_offs.besides(), *self._groups.ended(legs)]
+        steps += [*cancelled, *self._cancels.besides(), *self._groups.ended(legs)]
         steps += await self._groups.watched(watches)
         steps += await self._tick()
         steps += await self._take_back.came_back([d for d in others if OUTCOME not in d.headers])
@@ -223,7 +223,7 @@ class Router:
         await self._hear(self.watch.take(announced))
         self._judge.hear([d for d in announced if d.routing_key.startswith(f"{HEARSAY}.")])
         self._status.hear([d for d in announced if d.routing_key == QUESTION])
-        cancelled = await self._call_offs.hear([d for d in announced if d.routing_key == CANCEL_TASK])
+        cancelled = await self._cancels.hear([d for d in announced if d.routing_key == CANCEL_TASK])
         self._lookups.hear([d for d in announced if d.routing_key == FETCH])
         await self._bus.ack(announced)
         return cancelled
@@ -240,7 +240,7 @@ class Router:
         await self._hear(self.watch.tick())
         await self._standby.yield_to_owners()
         steps = await self._settlement.conclude(self._settlement.overdue())
-        self._call_offs.remind()
+        self._cancels.remind()
         if (
             self._bus.mailbox
         ):  # what time ends has no message behind it: without a session its answer would be lost

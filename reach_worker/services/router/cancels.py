@@ -1,4 +1,4 @@
-"""Tasks that somebody takes back: their caller, or the race that they have lost.
+"""Tasks that somebody cancels: their caller, or the race that they have lost.
 
 What waits here ends at once. What runs is told to stop, again and again until its outcome comes: a success that was on
 its way counts, anything else is the end ``cancelled``. What is elsewhere (a rung, a lane, not here yet) is remembered,
@@ -11,7 +11,7 @@ from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.announcement import cancel_key
-from reach_worker.core.call_off import STRAY_S, CallOff, CallOffReply, called_off, may_call_off
+from reach_worker.core.cancel import STRAY_S, CancelReply, CancelRequest, cancel_from, may_cancel
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import ANONYMOUS, Envelope
 from reach_worker.core.hearsay import NotWanted
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 WHY: Final = "its caller took it back"
 
 
-class CallOffs:
+class Cancels:
     """Takes requests; knows which tasks are not wanted any more."""
 
     def __init__(self, desk: Desk, store: Store) -> None:
@@ -36,7 +36,7 @@ class CallOffs:
 
     async def hear(self, requests: Sequence[Delivery]) -> list[Step]:
         """Requests from the events exchange, each answered if it names a queue."""
-        wanted = [(request, called_off(request.body)) for request in requests]
+        wanted = [(request, cancel_from(request.body)) for request in requests]
         ids = [task_id for _, task_id in wanted if task_id is not None]
         known = await self._store.known_tasks(ids) if ids else {}
         steps = []
@@ -49,27 +49,27 @@ class CallOffs:
             self._answer(request, reply)
         return steps
 
-    def take_back(self, task_id: str) -> None:
+    def cancel_leg(self, task_id: str) -> None:
         """The router itself does not want this leg of a group any more, wherever it is. Other routers are told."""
         self.not_wanted(task_id)
         self._desk.tell(NotWanted(task_id))
 
     def not_wanted(self, task_id: str) -> None:
         """A router does not want a leg of a group any more."""
-        self._desk.hands.call_off(task_id, CallOff(None, 0, 0.0))
+        self._desk.hands.cancel(task_id, CancelRequest(None, 0, 0.0))
         self._stop(task_id)
 
     def besides(self) -> list[Step]:
-        """The ends of those that wait here and were called off since."""
+        """The ends of those that wait here and were cancelled since."""
         hands = self._desk.hands
-        waiting = [task_id for task_id in hands.called_off if task_id in hands.waiting]
+        waiting = [task_id for task_id in hands.cancel_requests if task_id in hands.waiting]
         steps = (self._at_once(task_id) for task_id in waiting)
         return [step for step in steps if step is not None]
 
     def remind(self) -> None:
         """Tell the agents again that run what is not wanted: it may have begun only now."""
         hands = self._desk.hands
-        for task_id in hands.called_off:
+        for task_id in hands.cancel_requests:
             if task_id in hands.by_task:
                 self._stop(task_id)
 
@@ -80,22 +80,22 @@ class CallOffs:
 
     # -- inside
 
-    def _asked(self, task_id: str, by: str, known: KnownTask | None) -> tuple[CallOffReply, Step | None]:
+    def _asked(self, task_id: str, by: str, known: KnownTask | None) -> tuple[CancelReply, Step | None]:
         hands = self._desk.hands
         ended = hands.ended.get(task_id) or (known if known is not None and known.over else None)
         held = self._held(task_id)
         if held is None and ended is not None:
             state = ended.state
-            return CallOffReply(task_id, cancelled=state is TaskState.CANCELLED, state=state.value), None
-        if held is not None and held.caller and not may_call_off(by, held.owner):
+            return CancelReply(task_id, cancelled=state is TaskState.CANCELLED, state=state.value), None
+        if held is not None and held.caller and not may_cancel(by, held.owner):
             log.warning("task %s: %.80r is not its caller, and cannot cancel it", task_id, by)
-            return CallOffReply(task_id, cancelled=False, state="forbidden"), None
+            return CancelReply(task_id, cancelled=False, state="forbidden"), None
         life = held.life if held is not None else None if known is None else known.life
-        hands.call_off(task_id, CallOff(by, life, self._desk.clock.monotonic() + STRAY_S))
+        hands.cancel(task_id, CancelRequest(by, life, self._desk.clock.monotonic() + STRAY_S))
         where = "unknown" if held is None and known is None else "under_way"
         if held is not None:
             where = "waiting" if task_id in hands.waiting else "running"
-        return CallOffReply(task_id, cancelled=True, state=where), self._at_once(task_id)
+        return CancelReply(task_id, cancelled=True, state=where), self._at_once(task_id)
 
     def _held(self, task_id: str) -> Envelope | None:
         waiting, flight = self._desk.hands.waiting.get(task_id), self._desk.hands.of_task(task_id)
@@ -128,7 +128,7 @@ class CallOffs:
                 Message(key, body, {}, self._desk.names.events, persistent=False, mandatory=False)
             )
 
-    def _answer(self, request: Delivery, reply: CallOffReply) -> None:
+    def _answer(self, request: Delivery, reply: CancelReply) -> None:
         to = request.reply_to
         if to is None or why_not_answered(to, self._desk.names) is not None:
             return

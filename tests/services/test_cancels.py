@@ -1,10 +1,10 @@
-"""Tasks that are taken back: wherever they are, by whoever may do so, and it is nobody's failure."""
+"""Tasks that are cancelled: wherever they are, by whoever may do so, and it is nobody's failure."""
 
 from typing import Any
 
 import pytest
 
-from reach_worker.core.call_off import CANCEL_TASK, CallOffReply, call_off_body, call_off_reply
+from reach_worker.core.cancel import CANCEL_TASK, CancelReply, cancel_body, cancel_reply_from
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Message
@@ -24,14 +24,14 @@ def first_fails(work: Work) -> Reply:
     return Reply(OutcomeClass.FAILED if work.dispatch.envelope.next_attempt == 1 else OutcomeClass.SUCCEEDED)
 
 
-async def cancel(stage: Stage, task_id: str, by: str | None = None, **how: Any) -> list[CallOffReply]:
+async def cancel(stage: Stage, task_id: str, by: str | None = None, **how: Any) -> list[CancelReply]:
     """Ask for it as a caller does; what the routers say."""
     if ASKER not in stage.broker.queues:
         stage.broker.declare_private(ASKER)
     before = len(stage.broker.messages(ASKER))
     bus = MemoryBus(stage.broker)
     bus.connect()
-    body = how.get("body", call_off_body(task_id))
+    body = how.get("body", cancel_body(task_id))
     await bus.publish(
         [
             Message(
@@ -42,17 +42,17 @@ async def cancel(stage: Stage, task_id: str, by: str | None = None, **how: Any) 
     )  # fmt: skip
     bus.disconnect()
     await stage.settle()
-    replies = [call_off_reply(object_in(each.body)) for each in stage.broker.messages(ASKER)[before:]]
+    replies = [cancel_reply_from(object_in(each.body)) for each in stage.broker.messages(ASKER)[before:]]
     assert all(replies)
     return [reply for reply in replies if reply is not None]
 
 
-def yes(task_id: str, state: str) -> list[CallOffReply]:
-    return [CallOffReply(task_id, cancelled=True, state=state)]
+def yes(task_id: str, state: str) -> list[CancelReply]:
+    return [CancelReply(task_id, cancelled=True, state=state)]
 
 
-def no(task_id: str, state: str) -> list[CallOffReply]:
-    return [CallOffReply(task_id, cancelled=False, state=state)]
+def no(task_id: str, state: str) -> list[CancelReply]:
+    return [CancelReply(task_id, cancelled=False, state=state)]
 
 
 async def test_what_waits_ends_at_once() -> None:
@@ -273,6 +273,6 @@ async def test_the_answer_goes_to_no_queue_of_ours() -> None:
 
 
 def test_a_reply_reads_back() -> None:
-    reply = CallOffReply("t1", cancelled=True, state="waiting")
-    assert call_off_reply(object_in(reply.body())) == reply
-    assert call_off_reply({}) is None
+    reply = CancelReply("t1", cancelled=True, state="waiting")
+    assert cancel_reply_from(object_in(reply.body())) == reply
+    assert cancel_reply_from({}) is None
