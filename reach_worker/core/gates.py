@@ -12,6 +12,7 @@ from typing import Any, Final
 from reach_worker.core.breaker import BreakerState, Refuses
 from reach_worker.core.envelope import ANONYMOUS
 from reach_worker.core.fleet import Fleet, Offer
+from reach_worker.core.foreign import is_foreign
 from reach_worker.core.manifest import ANYONE, Capability, payload_problem
 from reach_worker.core.personal_data import fields_named, told
 from reach_worker.core.presence import PresenceState
@@ -171,6 +172,9 @@ def _presence(_ask: Ask, offer: Offer, _fleet: Fleet, now: float) -> str | None:
         running, seconds = roster.stalled(now)
         return f"stalled: {running} running, nothing completed for {seconds:.0f} s"
     silent = roster.silent_for(now)
+    if is_foreign(offer.agent.manifest):
+        for_long = "" if silent is None else f" for {silent:.0f} s"
+        return f"{state.value}, nobody consumes its queue{for_long}"
     return (
         f"{state.value}, no instance is known"
         if silent is None

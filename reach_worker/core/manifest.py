@@ -155,7 +155,12 @@ class Manifest(_Declared):
         (), description='permission domains it may work in, "*" for all; a task without a domain needs none'
     )
     callable_by: Callers = Field((ANYONE,), description='callers who may send it work, "*" for anyone')
-    max_concurrency: int = Field(1, ge=1, le=100_000, description="tasks that one instance runs at once")
+    max_concurrency: int = Field(
+        1,
+        ge=1,
+        le=100_000,
+        description="tasks that one instance runs at once; with `presence: consumers` all of its workers together",
+    )
     rate: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="tasks per second it takes at most; none = no limit"
     )
@@ -170,7 +175,7 @@ class Manifest(_Declared):
     )
     presence: Literal["heartbeat", "consumers"] = Field(
         "heartbeat",
-        description="how it shows that it is there; `consumers` for workers that only consume a queue",
+        description="how it shows that it is there; `consumers` for workers that only consume its queue and reply",
     )
     _declaration: str = PrivateAttr("")
 

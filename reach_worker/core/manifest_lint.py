@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from reach_worker.core.document import Document
+from reach_worker.core.foreign import is_foreign
 from reach_worker.core.manifest import COST_RANGE, Capability, Manifest
 from reach_worker.errors import Problem
 
@@ -22,7 +23,12 @@ def manifest_warnings(manifest: Manifest, document: Document | None = None) -> l
     return [
         document.located(Problem(message, f"/capabilities/{index}/{field}", hint=hint))
         for index, capability in enumerate(manifest.capabilities)
-        for field, message, hint in (*_latency(capability), *_timeout(capability), *_cost(capability))
+        for field, message, hint in (
+            *_latency(capability),
+            *_timeout(capability),
+            *_cost(capability),
+            *_foreign(manifest, capability),
+        )
     ]
 
 
@@ -59,6 +65,22 @@ def _cost(capability: Capability) -> Iterator[_Doubt]:
     if not least <= cost <= most:
         message = f"{cost:g} is outside {least:g}-{most:g} and counts as {capability.cost:g}"
         yield _Doubt("cost", message, "cost is relative; money belongs in price")
+
+
+def _foreign(manifest: Manifest, capability: Capability) -> Iterator[_Doubt]:
+    """Its workers say neither that they are there nor that they begin."""
+    if not is_foreign(manifest):
+        return
+    if capability.timeout_ms is None:
+        message = "a worker that only consumes is given up after this time, and none is declared"
+        yield _Doubt("id", message, "declare timeout_ms: the longest time from task to reply")
+    if capability.side_effects:
+        message = "a worker that only consumes does not say when it begins: what may have run needs a person"
+        yield _Doubt(
+            "side_effects",
+            message,
+            "run it with `adapter: {kind: queue}`, and what never began is tried again",
+        )
 
 
 def fleet_warnings(

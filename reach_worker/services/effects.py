@@ -23,6 +23,7 @@ class Step:
     before: list[Row] = field(default_factory=list)
     first: tuple[str, str] | None = None
     overtaken: Callable[[bool], "Step"] | None = None
+    ahead: list[Message] = field(default_factory=list)
     send: list[Message] = field(default_factory=list)
     offer: list[tuple[Message, Row]] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -50,12 +51,7 @@ class Carried:
 async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
     """Carry out all steps of a turn together: one burst of messages, one transaction, one batch of acknowledgements."""
     carried = Carried()
-    if before := [row for step in steps for row in step.before]:
-        carried.recorded = await store.record(before)
-        if not carried.recorded:
-            steps = _not_recorded(steps, carried.again)
-        else:
-            steps = await _first_ones(steps, store, carried.again)
+    steps = await _prepared(steps, bus, store, carried)
     messages = [
         message for step in steps for message in (*step.send, *(message for message, _ in step.offer))
     ]
@@ -82,6 +78,19 @@ async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
         carried.recorded = await store.record(rows)
     await bus.ack(acks)
     return carried
+
+
+async def _prepared(steps: Sequence[Step], bus: Bus, store: Store, carried: Carried) -> Sequence[Step]:
+    """What has to be there before anything is sent; the steps for which it is."""
+    if before := [row for step in steps for row in step.before]:
+        carried.recorded = await store.record(before)
+        if not carried.recorded:
+            steps = _not_recorded(steps, carried.again)
+        else:
+            steps = await _first_ones(steps, store, carried.again)
+    if any(step.ahead for step in steps):
+        steps = await _led(steps, bus, carried.again)
+    return steps
 
 
 def _known(offered: Sent, step: Step, bus: Bus) -> bool:
@@ -121,6 +130,19 @@ async def _first_ones(steps: Sequence[Step], store: Store, again: list[Delivery]
             found.append(step.overtaken(task.has(step.first[1])))
         else:
             _undo(step, Sent.REFUSED, again)
+    return found
+
+
+async def _led(steps: Sequence[Step], bus: Bus, again: list[Delivery]) -> list[Step]:
+    """The steps without those for which the broker did not take what goes ahead of them."""
+    results = iter(await bus.publish([message for step in steps for message in step.ahead]))
+    found = []
+    for step in steps:
+        sent = [next(results) for _ in step.ahead]
+        if all(result is Sent.CONFIRMED for result in sent):
+            found.append(step)
+        else:
+            _undo(step, Sent.REFUSED, again)  # of the step itself it is certain: nothing was sent
     return found
 
 

@@ -17,11 +17,21 @@ from reach_worker.core.announcement import (
     router_key,
 )
 from reach_worker.core.fleet import Agent, Fleet
+from reach_worker.core.foreign import BY_CONSUMERS
 from reach_worker.core.fresh_files import Changed
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
-from reach_worker.core.presence import Died, Instance, Pause, PresencePolicy, PresenceState, Probe, tick
+from reach_worker.core.presence import (
+    Died,
+    Heartbeat,
+    Instance,
+    Pause,
+    PresencePolicy,
+    PresenceState,
+    Probe,
+    tick,
+)
 from reach_worker.core.tags import TagTable
 from reach_worker.ports import Clock, Sent
 from reach_worker.services.manifest_book import ManifestBook
@@ -169,6 +179,13 @@ class FleetWatch:
         self._meet(news)
         return news
 
+    def consumed(self, beats: Sequence[Heartbeat]) -> News:
+        """What the consumers of queues would say of agents that say nothing themselves."""
+        news = News()
+        for beat in beats:
+            self._heard(beat, news)
+        return news
+
     def tick(self) -> News:
         """Let time pass: suspicions, probes, deaths, and our own heartbeat."""
         now = self._clock.monotonic()
@@ -181,13 +198,12 @@ class FleetWatch:
                 match tick(instance, now, self._policy, self._longest_s(agent, instance)):
                     case Probe(_, mailbox):
                         news.agents.add(agent.agent_id)
-                        news.probes.append((instance, Message(mailbox, b"", {}, persistent=False)))
+                        if mailbox:
+                            news.probes.append((instance, Message(mailbox, b"", {}, persistent=False)))
                     case Pause() as pause:
                         self._pause(agent, pause, news)
                     case Died():
-                        self._dead(
-                            agent.agent_id, instance, before, news, "silent, and no probe was answered"
-                        )
+                        self._dead(agent.agent_id, instance, before, news, _why_dead(instance))
                     case None:
                         pass
         if now - self._beaten >= self._policy.heartbeat_s:
@@ -218,6 +234,9 @@ class FleetWatch:
         if isinstance(beat, Unreadable):
             log.warning("a heartbeat cannot be read: %s", beat.error)
             return
+        self._heard(beat, news)
+
+    def _heard(self, beat: Heartbeat, news: News) -> None:
         agent = self._fleet.agents.get(beat.agent_id)
         if agent is None:
             self._ask_manifest(beat.agent_id, news)
@@ -332,3 +351,9 @@ class FleetWatch:
         roster = self._fleet.agents[agent_id].roster
         if before is not PresenceState.DEAD and roster.state() is PresenceState.DEAD:
             news.gone.add(agent_id)
+
+
+def _why_dead(instance: Instance) -> str:
+    if instance.instance_id == BY_CONSUMERS:
+        return "nobody consumes its queue"
+    return "silent, and no probe was answered"

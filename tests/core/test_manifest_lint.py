@@ -130,3 +130,18 @@ def test_the_order_of_manifests_changes_nothing() -> None:
     fleet = [one(agent, f"id: t{agent}, description: Makes tables of numbers") for agent in "abcd"]
 
     assert fleet_warnings(fleet) == fleet_warnings(fleet[::-1])
+
+
+def test_a_worker_that_only_consumes_should_say_how_long_it_takes_and_better_have_no_side_effects() -> None:
+    lines = "capabilities: [{id: a.b}, {id: c.d, timeout_ms: 9000, side_effects: true}]"
+    silent = f"id: old\nmutually_exclusive_tags: []\n{lines}\n"
+    assert manifest_warnings(manifest(silent)) == []
+    one, two = manifest_warnings(manifest(silent + "presence: consumers\n"))
+    assert (one.field, one.hint) == (
+        "/capabilities/0/id",
+        "declare timeout_ms: the longest time from task to reply",
+    )
+    assert (two.field, two.hint) == (
+        "/capabilities/1/side_effects",
+        "run it with `adapter: {kind: queue}`, and what never began is tried again",
+    )

@@ -6,6 +6,7 @@ from reach_worker.core.admission import ask_of
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.envelope import Envelope
+from reach_worker.core.foreign import is_foreign
 from reach_worker.core.hearsay import ProbeSent, Settled
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
@@ -17,7 +18,7 @@ from reach_worker.ports import Decided, Dispatched, Joined, OutcomeSeen, Row, Se
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
-from reach_worker.services.router.messages import dispatch_message, retry_message
+from reach_worker.services.router.messages import dispatch_message, lease_beside, retry_message
 
 DOUBT_S: Final = 4.0
 """So long waits what another router may have sent, before its word is looked for again."""
@@ -39,9 +40,11 @@ class Dispatcher:
         be out. With side effects it is recorded before it is sent, so after a restart nobody can tell: a
         person has to. ``body``: the task's, where it is not the message's.
         """
-        if flight.admitted is None and envelope.side_effects:
+        unsure = flight.admitted is None or self._not_again(flight, envelope)
+        if unsure and envelope.side_effects:
             dispatch = flight.dispatch
-            error = f"the router stopped while it sent this task to {dispatch.agent_id}: it may have run"
+            what = "the router stopped" if flight.admitted is None else "the connection broke"
+            error = f"{what} while it sent this task to {dispatch.agent_id}: it may have run"
             self.release(dispatch)
             return self._desk.bury(
                 envelope,
@@ -57,6 +60,15 @@ class Dispatcher:
             return None
         waiting = Waiting(flight.admitted, ask_of(flight.admitted, self._desk.tags), delivery, 0.0, "")
         return self._send(waiting, flight)
+
+    def _not_again(self, flight: InFlight, envelope: Envelope) -> bool:
+        """It may have been sent, to a foreign worker, which runs the same dispatch twice if it gets it twice."""
+        same = envelope.tip == flight.dispatch.envelope.tip
+        return flight.uncertain and same and self._is_foreign(flight.dispatch)
+
+    def _is_foreign(self, dispatch: Dispatch) -> bool:
+        agent = self._desk.fleet.agents.get(dispatch.agent_id)
+        return agent is not None and is_foreign(agent.manifest)
 
     def forget_settled(self, envelope: Envelope, known: KnownTask | None, *, goes_on: bool = True) -> None:
         """Give up what we believe to be out, if another router has settled it, or has done the task itself.
@@ -172,6 +184,8 @@ class Dispatcher:
                 self._desk.names, dispatch, waiting.admitted.body, self._desk.policies.timeouts.pickup_s
             )
         )
+        if self._is_foreign(dispatch):
+            step.ahead.append(lease_beside(self._desk.names, dispatch, waiting.admitted.body))
         if dispatch.envelope.side_effects:
             step.before = flight.rows
             step.first = (dispatch.envelope.task_id, dispatch.dispatch_id)

@@ -10,9 +10,11 @@ import orjson
 from reach_worker.core.answer import JSON
 from reach_worker.core.backoff import rung_ms
 from reach_worker.core.dead_letter import DIED_AT, ERROR, REASON
-from reach_worker.core.dispatch import Dispatch, lease_headers
+from reach_worker.core.dispatch import OUTCOME, Dispatch, lease_headers
 from reach_worker.core.envelope import GROUP, NOT_BEFORE, Envelope
+from reach_worker.core.foreign import BY_CONSUMERS
 from reach_worker.core.group import ROUND, Round
+from reach_worker.core.long_run import LEASE_S
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
@@ -62,6 +64,18 @@ def lease_message(names: Names, lease: Delivery, instance_id: str, delay_s: floa
     return Message(names.retry(rung_ms(delay_s)), lease.body, headers, content_type=lease.content_type)
 
 
+def lease_beside(names: Names, dispatch: Dispatch, body: bytes) -> Message:
+    """What waits on the broker beside a dispatch to a foreign worker, until that is settled."""
+    headers = lease_headers(dispatch.headers(), BY_CONSUMERS)
+    content_type = dispatch.envelope.content_type or JSON
+    return Message(names.retry(rung_ms(LEASE_S)), body, headers, content_type=content_type)
+
+
+def waiting_reply(names: Names, reply: Delivery, headers: Mapping[str, Any], delay_s: float) -> Message:
+    """A reply that waits until its dispatch is known."""
+    return Message(names.retry(rung_ms(delay_s)), reply.body, headers, content_type=reply.content_type)
+
+
 def lane_message(names: Names, envelope: Envelope, body: bytes, now_us: int) -> Message:
     """A task that waits for a slot, until its deadline if it has one."""
     left_us = envelope.remaining_us(now_us)
@@ -85,6 +99,13 @@ def dead_letter_message(
     """A task that will not be tried again, as it was received, with its history."""
     headers = {**envelope.headers(), REASON: reason.value, ERROR: cut(error, 2000), DIED_AT: now_us}
     return Message(names.dlq, body, headers, content_type=envelope.content_type or JSON)
+
+
+def dead_letter_of_outcome(names: Names, letter_id: str, body: bytes, error: str, now_us: int) -> Message:
+    """An outcome that is nobody's, marked so that it is never replayed as a task."""
+    envelope = Envelope(letter_id, "", "", "", now_us)
+    letter = dead_letter_message(names, envelope, body, DeadLetterReason.INVALID, error, now_us)
+    return replace(letter, headers={**letter.headers, OUTCOME: "unreadable"})
 
 
 def unmatched_message(

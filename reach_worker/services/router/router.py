@@ -24,6 +24,7 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.core.slots import Lease
 from reach_worker.core.status import QUESTION, Health
 from reach_worker.ports import ConsumingBus, Store
+from reach_worker.services.consumers import Consumers
 from reach_worker.services.effects import Step, carry_out
 from reach_worker.services.fleet_watch import FleetWatch
 from reach_worker.services.news import News
@@ -32,6 +33,7 @@ from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
+from reach_worker.services.router.foreign import Foreign
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
@@ -87,6 +89,8 @@ class Router:
         self._lookups = Lookups(desk, store)
         self._waiters = Waiters(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
+        self._consumers = Consumers(desk.fleet, presence, desk.names, desk.clock, bus)
+        self._foreign = Foreign(desk, bus, self._settlement, store)
         self._ticked = float("-inf")
         self._fresh: list[Changed] = []
         self.stop_asked = asyncio.Event()
@@ -201,7 +205,10 @@ class Router:
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]
         tasks, others, watches = _sort(arrived("returns"))
         legs, outcomes = _legs(outcomes)
-        steps = await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
+        others, of_foreign = await self._foreign.came_back(others)
+        outcomes, more = await self._foreign.read(outcomes)
+        steps = [*of_foreign, *more]
+        steps += await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
         steps += [*cancelled, *self._cancels.besides(), *self._groups.ended(legs)]
         steps += await self._groups.watched(watches)
         steps += await self._tick()
@@ -237,6 +244,7 @@ class Router:
         if now - self._ticked > DEAF_S or not self._bus.mailbox:
             self.watch.was_deaf()
         self._ticked = now
+        await self._hear(self.watch.consumed(await self._consumers.look(TICK_S)))
         await self._hear(self.watch.tick())
         await self._standby.yield_to_owners()
         steps = await self._settlement.conclude(self._settlement.overdue())

@@ -10,6 +10,7 @@ from typing import Final
 from reach_worker.core.dispatch import LEASE, Dispatch, dispatch_from
 from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.fleet import Agent
+from reach_worker.core.foreign import is_foreign
 from reach_worker.core.message import Delivery
 from reach_worker.core.presence import PresencePolicy, PresenceState
 from reach_worker.ports import ConsumingBus, Sent
@@ -19,7 +20,7 @@ from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.long_runs import LongRuns
 from reach_worker.services.router.settle import Settlement
 from reach_worker.services.router.standby import Standby
-from reach_worker.services.router.told import Told, came_back, forward
+from reach_worker.services.router.told import Told, came_back, forward, left_by_foreign
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,8 @@ class TakeBack:
         """By what its instance said: in a heartbeat, or before it began."""
         flight = self._desk.hands.in_flight.get(dispatch.dispatch_id)
         agent = self._desk.fleet.agents.get(dispatch.agent_id)
+        if agent is not None and is_foreign(agent.manifest):
+            return left_by_foreign(dispatch, delivery)
         ran = agent is not None and dispatch.dispatch_id in agent.roster.last_running()
         return came_back(dispatch, delivery, ran=ran, said_so=flight is not None and flight.started)
 

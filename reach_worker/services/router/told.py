@@ -82,6 +82,29 @@ def came_back(dispatch: Dispatch, delivery: Delivery, *, ran: bool, said_so: boo
     return Told(dispatch, outcome, delivery)
 
 
+def left_by_foreign(dispatch: Dispatch, delivery: Delivery) -> Told:
+    """A dispatch to a foreign worker that came back without a reply.
+
+    It does not say when it begins. So what was never given to anybody is known to be unrun, of anything else (it comes
+    again, or its time on the queue ran out, maybe between two workers that died with it) nobody knows. That costs
+    nothing the first time, and from then on an attempt.
+    """
+    agent_id, envelope = dispatch.agent_id, dispatch.envelope
+    reason = _death_reason(delivery)
+    if not (delivery.redelivered or reason):
+        return Told(
+            dispatch, found_out(dispatch, OutcomeClass.RELEASED, f"not picked up by {agent_id}"), delivery
+        )
+    crashed = delivery.redelivered or reason == "delivery_limit"
+    if crashed:
+        dispatch = replace(dispatch, envelope=replace(envelope, crashes=envelope.crashes + 1))
+    went = "went away with it" if crashed else "did not pick it up in time, or went away with it"
+    again = reason == "delivery_limit" or bool(envelope.released)
+    kind = OutcomeClass.UNAVAILABLE if again else OutcomeClass.RELEASED
+    error = f"a worker of {agent_id} {went}" + (" again and again" if reason == "delivery_limit" else "")
+    return Told(dispatch, found_out(dispatch, kind, error, started=True, crashed=crashed), delivery)
+
+
 def _death_reason(delivery: Delivery) -> str:
     deaths = delivery.headers.get("x-death")
     first = deaths[0] if isinstance(deaths, list) and deaths else {}
