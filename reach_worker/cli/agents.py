@@ -15,6 +15,7 @@ from reach_worker.cli.output import Table, print_json, print_table, say
 from reach_worker.cli.parameters import duration
 from reach_worker.cli.roll_call import Heard, Written, listen, read_known
 from reach_worker.clock import SystemClock
+from reach_worker.core.foreign import beat_of, is_foreign
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.presence import Heartbeat
 from reach_worker.ports import BreakerMoved
@@ -64,7 +65,8 @@ def agents(invocation: Invocation, seconds: float, *, as_json: bool) -> int:
     """Show who is there, and how well it does.
 
     Asks on the events exchange and listens; adds what manifests and store know. An agent that is known and did not
-    answer is `silent`. Exit status 1: somebody is silent, or no router is there.
+    answer is `silent`; with `presence: consumers`, one whose queue nobody consumes. Exit status 1: somebody is
+    silent, or no router is there.
     """
     settings = invocation.settings
     return wiring.run(lambda: _agents(settings, seconds, as_json=as_json))
@@ -100,11 +102,14 @@ def _routers(heard: Heard) -> str:
 
 def _line(agent_id: str, heard: Heard, written: Written) -> Line:
     instances = heard.instances(agent_id)
+    manifest = heard.manifests.get(agent_id) or written.manifests.get(agent_id)
+    if not instances and manifest is not None and is_foreign(manifest) and agent_id in heard.consumed:
+        instances = [beat_of(manifest)]
     return Line(
         agent_id=agent_id,
         state=_state(instances),
         instances=instances,
-        manifest=heard.manifests.get(agent_id) or written.manifests.get(agent_id),
+        manifest=manifest,
         queued=heard.depths[agent_id],
         success=[each for each in written.success if each.agent_id == agent_id],
         breaker=written.breakers.get(agent_id),

@@ -25,6 +25,7 @@ from reach_worker.core.diagnosis import (
 from reach_worker.core.diagnosis_policies import of_bindings, of_policy
 from reach_worker.core.diagnosis_store import of_files, of_store
 from reach_worker.core.diagnosis_times import Holding, of_clock, of_consumer_timeout
+from reach_worker.core.foreign import is_foreign
 from reach_worker.core.manifest import Manifest
 from reach_worker.core.names import Names
 from reach_worker.errors import BadInput, OutsideWorld, Problem, WrongCredentials
@@ -132,7 +133,7 @@ def _live(
     agents = {agent for agent, _ in heard.beats}
     for agent_id, manifest in known.items():
         queue = seen.get(names.agent(agent_id))
-        if manifest.presence == "consumers" and queue is not None and queue.consumers:
+        if is_foreign(manifest) and queue is not None and queue.consumers:
             agents.add(agent_id)
     return {
         agent: {each.id for each in known[agent].capabilities} if agent in known else set()

@@ -16,6 +16,7 @@ from reach_worker.cli.failures import OK, TROUBLE
 from reach_worker.cli.invocation import Invocation, pass_invocation
 from reach_worker.cli.output import print_json
 from reach_worker.cli.parameters import duration
+from reach_worker.cli.roll_call import known_manifests
 from reach_worker.client import MAILBOX
 from reach_worker.core.announcement import (
     WHO,
@@ -25,6 +26,7 @@ from reach_worker.core.announcement import (
     router_from,
     router_key,
 )
+from reach_worker.core.foreign import is_foreign
 from reach_worker.core.message import Message
 from reach_worker.core.names import Names
 from reach_worker.core.presence import Heartbeat
@@ -39,7 +41,7 @@ BLOCKED: Final = "the broker takes no messages now: a memory or disk alarm"
 class Asked:
     """Who is asked: the routing key of its answers, and the queue that it must consume.
 
-    ``several``: another one may answer too, and better.
+    ``several``: another one may answer too, and better. ``agent_id``: it is an agent, on any host.
     """
 
     who: str
@@ -47,6 +49,7 @@ class Asked:
     queue: str
     read: Callable[[bytes], str | None]
     several: bool
+    agent_id: str | None = None
 
 
 @click.command(
@@ -81,7 +84,8 @@ def ready(
 
     It is asked over the broker and must answer itself that it consumes, and the broker must know its consumer: a
     process that lives while its consumers are gone is not ready. One that cannot reach the broker, that hangs, that
-    stops, or a router that does not know yet who is there, is not ready either.
+    stops, or a router that does not know yet who is there, is not ready either. An agent with `presence: consumers`
+    says nothing: it is ready while its queue has a consumer.
 
     Made for readiness probes. Exit status 0: ready, 1: not, with the reason.
     """
@@ -93,7 +97,14 @@ def ready(
         host = socket.gethostname() if here else ""
         who = f"agent {agent_id}" + (f" on {host}" if host else "")
         queue = names.agent(agent_id)
-        asked = Asked(who, presence_key(agent_id), queue, lambda body: _of_instance(body, host), several=True)
+        asked = Asked(
+            who,
+            presence_key(agent_id),
+            queue,
+            lambda body: _of_instance(body, host),
+            several=True,
+            agent_id=None if here else agent_id,
+        )
     else:
         router_id = router_id or settings.router.id
         queue = names.outcomes(router_id)
@@ -115,7 +126,7 @@ async def _unready(settings: Settings, names: Names, asked: Asked, seconds: floa
     async with wiring.listening_bus(settings, [asked.key]) as bus:
         if not await _ask(bus, names, seconds):
             return BLOCKED
-        why = await _answer(bus, asked, seconds)
+        why = "" if await _says_nothing(settings, asked) else await _answer(bus, asked, seconds)
         if why is None:  # a broker that blocks publishers says so after their first message
             asked_again = await _ask(bus, names, AGAIN_S)
             return f"no answer within {seconds:g} s" if asked_again else BLOCKED
@@ -123,6 +134,14 @@ async def _unready(settings: Settings, names: Names, asked: Asked, seconds: floa
         if not why and (depth is None or depth[1] == 0):
             return f"the broker knows no consumer of {asked.queue}"
         return why
+
+
+async def _says_nothing(settings: Settings, asked: Asked) -> bool:
+    """It is an agent of foreign workers: that somebody consumes its queue is all that can be known."""
+    if asked.agent_id is None:
+        return False
+    manifest = (await known_manifests(settings)).get(asked.agent_id)
+    return manifest is not None and is_foreign(manifest)
 
 
 async def _ask(bus: RabbitBus, names: Names, seconds: float) -> bool:

@@ -29,12 +29,13 @@ KEYS: Final = ("presence.#", "manifest.#", "router.#")
 
 @dataclass(slots=True)
 class Heard:
-    """What was heard while we listened."""
+    """What was heard while we listened. ``consumed``: agents whose queue has a consumer, whoever that is."""
 
     beats: dict[tuple[str, str], Heartbeat] = field(default_factory=dict)
     manifests: dict[str, Manifest] = field(default_factory=dict)
     routers: dict[str, RouterBeat] = field(default_factory=dict)
     depths: dict[str, int | None] = field(default_factory=dict)
+    consumed: set[str] = field(default_factory=set)
     intake_consumers: int = 0
 
     @property
@@ -80,6 +81,8 @@ async def listen(settings: Settings, known: set[str], seconds: float) -> Heard:
         for agent_id in sorted(known | {agent for agent, _ in heard.beats} | set(heard.manifests)):
             depth = await bus.depth(names.agent(agent_id))
             heard.depths[agent_id] = None if depth is None else depth[0]
+            if depth is not None and depth[1]:
+                heard.consumed.add(agent_id)
         intake = await bus.depth(names.intake)
         heard.intake_consumers = 0 if intake is None else intake[1]
     return heard
