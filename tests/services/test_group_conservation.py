@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reach_worker.core.outcome import OutcomeClass
@@ -127,8 +127,16 @@ def lost(stage: Stage, tasks: list[str]) -> list[str]:
     return found
 
 
+EACH_AT_THE_WRONG_ROUTER: list[tuple[object, ...]] = [
+    ("time", 9.0), ("turn", 2), ("turn", 2), ("kill", 1), ("kill", 0), ("session", 1), ("die", 2), ("die", 0), ("turn", 2),
+    ("speak", 1), ("kill", 0), ("agent_session", 2),
+]  # fmt: skip
+"""The watches of two groups came back together, each to the router that did not lead it, again and again."""
+
+
 @pytest.mark.parametrize("routers", [1, 2])
 @settings(max_examples=20, deadline=None)
+@example(EACH_AT_THE_WRONG_ROUTER, ["vote", "all"])
 @given(
     st.lists(EVENTS, max_size=12),
     st.lists(st.sampled_from(sorted(TASKS)), min_size=1, max_size=3, unique=True),

@@ -232,7 +232,7 @@ class Groups:
         if self._over.get(envelope.task_id, -1) >= _stamp(envelope, of.number):
             return Step([delivery])
         if of.owner != self._desk.router_id and self._desk.lives(of.owner):
-            return self._park(delivery, envelope, of)
+            return self._not_ours(delivery, envelope, of)
         group = self._led(delivery, envelope, of)
         if group is None:
             return Step([delivery])
@@ -272,6 +272,17 @@ class Groups:
         group = Group(replace(envelope, not_before=0), task, delivery.body, of, self._room(task))
         self._open[envelope.task_id] = group
         return group
+
+    def _not_ours(self, delivery: Delivery, envelope: Envelope, of: Round) -> Step:
+        """To the router that leads it, by the queue that only one router consumes; from there it waits for that router.
+
+        Left to who gets it next, two watches that come back together could find the wrong one of two routers for ever.
+        """
+        names = self._desk.names
+        if delivery.queue != names.returns:
+            return self._park(delivery, envelope, of)
+        message = watch_message(names, envelope, delivery.body, of, self._desk.clock.utc_us())
+        return Step([delivery], send=[replace(message, routing_key=names.outcomes(of.owner))])
 
     def _park(self, delivery: Delivery, envelope: Envelope, of: Round) -> Step:
         now_us = self._desk.clock.utc_us()

@@ -204,7 +204,8 @@ class Router:
         arrived = self._sources.arrived
         outcomes = [*arrived("outcomes"), *self._standby.arrived()]
         tasks, others, watches = _sort(arrived("returns"))
-        legs, outcomes = _legs(outcomes)
+        watches += [delivery for delivery in outcomes if ROUND in delivery.headers]
+        legs, outcomes = _legs([delivery for delivery in outcomes if ROUND not in delivery.headers])
         others, of_foreign = await self._foreign.came_back(others)
         outcomes, more = await self._foreign.read(outcomes)
         steps = [*of_foreign, *more]
