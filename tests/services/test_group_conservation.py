@@ -128,8 +128,8 @@ def lost(stage: Stage, tasks: list[str]) -> list[str]:
 
 
 EACH_AT_THE_WRONG_ROUTER: list[tuple[object, ...]] = [
-    ("time", 9.0), ("turn", 2), ("turn", 2), ("kill", 1), ("kill", 0), ("session", 1), ("die", 2), ("die", 0), ("turn", 2),
-    ("speak", 1), ("kill", 0), ("agent_session", 2),
+    ("time", 9.0), ("turn", 2), ("turn", 2), ("kill", 1), ("kill", 0), ("session", 1), ("die", 2), ("die", 0),
+    ("turn", 2), ("speak", 1), ("kill", 0), ("agent_session", 2),
 ]  # fmt: skip
 """The watches of two groups came back together, each to the router that did not lead it, again and again."""
 
