@@ -258,6 +258,7 @@ DONE_TWICE = replace(DONE, twice=True)
 BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
+@example(events=[Mishap(0, Fate.STORED, 0), EFFECTS, StoreAway(away=True), EFFECTS, DONE])
 @example(events=[SessionLost(BEFORE, 0), ONE, ONE])
 @example(
     events=[StoreAway(away=True), Publish("t0", "text.effects", 4_000), Mishap(2, Fate.REFUSED, 0), Turn(4.0)]

@@ -3,6 +3,7 @@
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import OutcomeSeen
+from reach_worker.testing import Fate
 from tests.services.scripted import Reply
 from tests.services.stage import Stage
 
@@ -121,3 +122,28 @@ async def test_what_was_sent_on_is_told_from_memory_too() -> None:
     told = [d.correlation_id for d in stage.broker.messages("caller")]
     assert sorted(filter(None, told)) == ["first", "first", "second"]
     assert len(stage.broker.messages(stage.names.unmatched)) == 1
+
+
+async def test_an_outcome_counts_though_its_task_waits_here_again_and_both_publishers_are_told() -> None:
+    """It has side effects, its dispatch is on record and out, and the router that gets its outcome cannot know that."""
+    stage = Stage()
+    first, _ = await stage.two_routers()
+    agent = await stage.agent("a", script=lambda _: None, capability_side_effects=True)
+    stage.broker.declare_private("other")
+    first.bus.fail_next(Fate.STORED, to="agent.a")
+    stage.publish("t1")
+    await stage.settle(rounds=2)
+    stage.store.away = True
+    stage.publish("t1", reply_to="other")
+    await stage.settle(rounds=2)
+    (work,) = agent.held
+    await agent.end(work)
+    await stage.settle(rounds=2)
+    stage.store.away = False
+    await stage.pass_time(30)
+    assert agent.ran["t1"] == 1
+    assert stage.end("t1").state is TaskState.SUCCEEDED
+    assert stage.answer("t1")["status"] == "succeeded"
+    assert len(stage.broker.messages("other")) == 1
+    assert set(stage.ready()) == {"caller", "other"}, "nothing is left on the way"
+    assert stage.unacknowledged() == 0

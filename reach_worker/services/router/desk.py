@@ -19,7 +19,7 @@ from reach_worker.core.recovery import MICROSECONDS, IdempotencyPolicy, TimeoutP
 from reach_worker.core.retry_budget import RetryBudget
 from reach_worker.core.tags import TagTable
 from reach_worker.core.token_bucket import IntakePolicy
-from reach_worker.ports import Accepted, AnswerLost, Clock, Ended, Row
+from reach_worker.ports import Accepted, AnswerLost, Clock, Ended, Joined, Row
 from reach_worker.services.effects import Step
 from reach_worker.services.router.hands import Hands
 from reach_worker.services.router.messages import answer_message, dead_letter_message, leg_ended_message
@@ -123,6 +123,12 @@ class Desk:
             router=self.router_id,
             first_seen=envelope.first_seen,
         )
+
+    def joined(self, envelope: Envelope) -> list[Joined]:
+        """The row that says that whoever published this copy waits for the task's answer; none if nobody does."""
+        if not envelope.reply_to:
+            return []
+        return [Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, self.clock.utc_us())]
 
     def bury(
         self,

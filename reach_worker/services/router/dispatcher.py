@@ -14,7 +14,7 @@ from reach_worker.core.record import DecisionRecord
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
-from reach_worker.ports import Decided, Dispatched, Joined, OutcomeSeen, Row, Sent, Standing, Unsent
+from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
@@ -210,9 +210,7 @@ class Dispatcher:
         step = self._ask_again(envelope, waiting.delivery, waiting.admitted.body)
         if recorded:
             step.rows += self._never_sent(flight.dispatch, "another copy of the task went on before")
-        if envelope.reply_to:
-            now_us = self._desk.clock.utc_us()
-            step.rows.append(Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, now_us))
+        step.rows += self._desk.joined(envelope)
         return step
 
     def _sent(self, flight: InFlight) -> None:

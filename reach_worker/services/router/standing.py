@@ -45,10 +45,23 @@ class DispatchStanding:
         why = why_not_current(dispatch.envelope, dispatch.dispatch_id, task)
         if why is not None:
             return why
-        other = hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id
-        if (task_id in hands.waiting or other) and known is None:
+        if known is None and self._routed_again(dispatch):
             return "the task was routed again since"
         return None
+
+    def _routed_again(self, dispatch: Dispatch) -> bool:
+        """We have sent the task elsewhere, or are about to, and the store does not know this dispatch.
+
+        With side effects it was recorded before it was sent, as the one that counts, so then it is the store that is
+        away; and what only waits here was begun because it is.
+        """
+        hands, task_id = self._desk.hands, dispatch.envelope.task_id
+        if hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id:
+            return True
+        waiting = hands.waiting.get(task_id)
+        if waiting is None:
+            return False
+        return not dispatch.envelope.side_effects or waiting.admitted.envelope.life > dispatch.envelope.life
 
     def _goes_on_from(self, dispatch: Dispatch) -> bool:
         """What we hold of the task, or have sent, is what follows from this dispatch: its outcome has come twice."""
@@ -65,7 +78,12 @@ class DispatchStanding:
         other = hands.of_task(task_id)
         if other is not None:
             self._dispatcher.release(other.dispatch)
-        return [hands.take(task_id)] if task_id in hands.waiting else []
+        if task_id not in hands.waiting:
+            return []
+        waiting = hands.take(task_id)
+        for joined in self._desk.joined(waiting.admitted.envelope):
+            hands.join(joined)
+        return [waiting]
 
     def as_known(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Outcome:
         """The outcome, by what is known of the start.
