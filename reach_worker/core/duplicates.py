@@ -7,7 +7,9 @@ before it (``after``, empty for the first); where several came after the same on
 Records are never reordered, so that never changes; and what is recorded was sent, so the branch that counts always has
 somebody who carries it on: an agent, an outcome, or a copy that goes on after its last dispatch (its ``tip``).
 So a copy is let go only where the records say that the task has gone on, or for another copy with the same tip that is a
-message too. What a router holds of an outcome is none: once that is settled elsewhere nobody acts on it again.
+message too. What a router holds of an outcome is none: once that is settled elsewhere nobody acts on it again. Nor is a
+second publisher's message that came for the first time, for it is let go where a dispatch is recorded, sent or not; one
+that came again is not, and stays in its place.
 """
 
 from dataclasses import field

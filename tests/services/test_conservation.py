@@ -258,6 +258,16 @@ DONE_TWICE = replace(DONE, twice=True)
 BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
+@example(
+    events=[
+        RouterKilled(BEFORE, 0),
+        EFFECTS,
+        Turn(0.5),
+        StoreAway(away=True),
+        *[Publish("t4", "text.effects", 4_000)] * 2,
+        RouterKilled(BEFORE, 0),
+    ]
+)
 @example(events=[Mishap(0, Fate.STORED, 0), EFFECTS, StoreAway(away=True), EFFECTS, DONE])
 @example(events=[SessionLost(BEFORE, 0), ONE, ONE])
 @example(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from reach_worker.core import admission
-from reach_worker.core.admission import NEEDS_ID, ONE_AGENT, Admitted, Refused
+from reach_worker.core.admission import CALL, NEEDS_ID, ONE_AGENT, Admitted, Refused
 from reach_worker.core.dispatch import DISPATCH
 from reach_worker.core.duplicates import (
     Fresh,
@@ -22,7 +22,7 @@ from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
-from reach_worker.ports import Joined, Row, Store
+from reach_worker.ports import Row, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.claims import Claims
@@ -215,8 +215,8 @@ class Admission:
             if again is not None:
                 return again
         if envelope.task_id in hands.waiting or flight is not None:
-            if not goes_on:
-                return self._let_go(delivery, envelope.task_id, IN_HAND)
+            if isinstance(standing, StaleCopy):
+                return self._stale_copy(delivery, read, known.get(envelope.task_id), standing.why)
             return self._second_copy(delivery, read, known.get(envelope.task_id), from_lane=from_lane)
         recalled = hands.recall(delivery, envelope.task_id)
         if recalled is not None:
@@ -225,9 +225,7 @@ class Admission:
             return self._let_go(delivery, envelope.task_id, "it ends in this very turn")
         match standing:
             case StaleCopy(why):
-                task = known.get(envelope.task_id)
-                in_doubt = self._dispatcher.in_doubt(envelope, delivery, task, copy=True)
-                return in_doubt or self._let_go(delivery, envelope.task_id, why)
+                return self._stale_copy(delivery, read, known.get(envelope.task_id), why)
             case InHand() if envelope.task_id not in granted:
                 return self._aside(delivery, read)
         return self._go_on(delivery, read, from_lane=from_lane)
@@ -298,18 +296,36 @@ class Admission:
         return self._desk.bury(envelope, read.body, read.reason, read.error, delivery=delivery, rows=[])
 
     def _join(self, delivery: Delivery, read: Admitted, *, here: bool = False) -> Step:
-        """One more waits for the answer. ``here``: the task is in our own hands."""
+        """One more waits for the answer. ``here``: the task is in our own hands.
+
+        Where it waits here with a message that nobody had before, and this one came again, this one is kept: a dispatch
+        may have been recorded for it and never sent, and that is asked only of a message that came again.
+        """
+        if here and delivery.redelivered and self._waits_as_new(read.envelope.task_id):
+            waiting = self._desk.hands.waiting[read.envelope.task_id]
+            first, waiting.delivery = waiting.delivery, delivery
+            joined = self._joined(first, waiting.admitted, here=True)
+            return replace(joined, rows=[*joined.rows, *self._joined(delivery, read, here=True).rows])
+        return self._joined(delivery, read, here=here)
+
+    def _joined(self, delivery: Delivery, read: Admitted, *, here: bool) -> Step:
         self._desk.counts.duplicates += 1
-        envelope = read.envelope
-        step = Step([delivery])
-        if envelope.reply_to:
-            now_us = self._desk.clock.utc_us()
-            joined = Joined(envelope.task_id, envelope.reply_to, envelope.correlation_id, now_us)
-            self._desk.hands.join(joined)
-            step.rows.append(joined)
+        joined = self._desk.joined(read.envelope)
+        for one in joined:
+            self._desk.hands.join(one)
             if not here:
-                self._desk.hands.joined_elsewhere.append(joined)
-        return step
+                self._desk.hands.joined_elsewhere.append(one)
+        return Step([delivery], rows=list(joined))
+
+    def _waits_as_new(self, task_id: str) -> bool:
+        """It waits here with a message from outside that came for the first time.
+
+        That one may be let go for a dispatch that is recorded, sent or not: nothing rests on it.
+        """
+        waiting = self._desk.hands.waiting.get(task_id)
+        if waiting is None or waiting.delivery.redelivered:
+            return False
+        return waiting.delivery.queue == self._desk.names.intake or CALL in waiting.delivery.headers
 
     def _answer_again(self, delivery: Delivery, read: Admitted, told: bytes | None) -> Step:
         self._desk.counts.duplicates += 1
@@ -320,6 +336,12 @@ class Admission:
                 self._desk.offer(envelope.task_id, envelope.reply_to, envelope.correlation_id, told)
             )
         return step
+
+    def _stale_copy(self, delivery: Delivery, read: Admitted, known: KnownTask | None, why: str) -> Step:
+        hands, task_id = self._desk.hands, read.envelope.task_id
+        held = task_id in hands.by_task or (task_id in hands.waiting and not self._waits_as_new(task_id))
+        in_doubt = None if held else self._dispatcher.in_doubt(read.envelope, delivery, known, copy=True)
+        return in_doubt or self._let_go(delivery, task_id, why)
 
     def _let_go(self, delivery: Delivery, task_id: str, why: str) -> Step:
         self._desk.counts.stale_copies += 1
