@@ -268,6 +268,34 @@ BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
         RouterKilled(BEFORE, 0),
     ]
 )
+@example(
+    events=[
+        Publish("t0", "text.one", 4_000),
+        SessionLost(BEFORE, 1),
+        Mishap(2, Fate.STORED, 1),
+        RouterKilled(Moment.BEFORE_ACK, 0),
+        OTHER,
+        StoreAway(away=True),
+        ONE,
+        DONE,
+    ]
+)
+@example(
+    events=[
+        RouterKilled(AFTER, 1),
+        AgentKilled(0, back=False),
+        ONE,
+        Publish("t2", "text.effects", None),
+        Turn(12.0),
+        Publish("t3", "text.effects", None),
+        Outcome(OutcomeClass.REJECTED, started=False, twice=False, unacknowledged=True),
+        Turn(35.0),
+        Turn(12.0),
+        Mishap(1, Fate.REFUSED, 0),
+        Mishap(1, Fate.STORED, 1),
+        Turn(1.0),
+    ]
+)
 @example(events=[Mishap(0, Fate.STORED, 0), EFFECTS, StoreAway(away=True), EFFECTS, DONE])
 @example(events=[SessionLost(BEFORE, 0), ONE, ONE])
 @example(

@@ -38,6 +38,8 @@ class DispatchStanding:
             return None  # it was settled, and this message is all that is left to go on from
         if dispatch.dispatch_id in hands.settling:
             return "it is settled in this very turn"
+        if hands.closing.get(task_id, -1) >= dispatch.envelope.life:
+            return "the task ends in this very turn"
         if dispatch.dispatch_id in hands.settled or (known is not None and known.settled):
             return "it was settled before"
         if self._goes_on_from(dispatch):
@@ -50,18 +52,18 @@ class DispatchStanding:
         return None
 
     def _routed_again(self, dispatch: Dispatch) -> bool:
-        """We have sent the task elsewhere, or are about to, and the store does not know this dispatch.
+        """We have sent the task elsewhere, or hold a copy of it that is not behind this dispatch.
 
-        With side effects it was recorded before it was sent, as the one that counts, so then it is the store that is
-        away; and what only waits here was begun because it is.
+        One that is behind it was begun because the store is away, or did not know yet: it goes, not the outcome.
         """
-        hands, task_id = self._desk.hands, dispatch.envelope.task_id
-        if hands.by_task.get(task_id, dispatch.dispatch_id) != dispatch.dispatch_id:
+        hands, envelope = self._desk.hands, dispatch.envelope
+        if hands.by_task.get(envelope.task_id, dispatch.dispatch_id) != dispatch.dispatch_id:
             return True
-        waiting = hands.waiting.get(task_id)
+        waiting = hands.waiting.get(envelope.task_id)
         if waiting is None:
             return False
-        return not dispatch.envelope.side_effects or waiting.admitted.envelope.life > dispatch.envelope.life
+        held = waiting.admitted.envelope
+        return held.life > envelope.life or not held.history() <= envelope.history()
 
     def _goes_on_from(self, dispatch: Dispatch) -> bool:
         """What we hold of the task, or have sent, is what follows from this dispatch: its outcome has come twice."""
