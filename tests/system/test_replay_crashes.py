@@ -135,7 +135,8 @@ def test_a_slow_replay_outlives_the_brokers_patience(node: Node, tmp_path: Path)
         assert done.status == 0, done.err
         assert "timed out" in done.err
         assert "looked at 80 of 80: 40 are meant, 40 replayed, 0 held back, 0 failed; 40 left" in done.out
-        wait_until(lambda: (ready(channel, names.returns), ready(channel, names.dlq)) == (40, 40))
+        # One whose confirm was lost with the session is sent once more; the routers run it once.
+        wait_until(lambda: ready(channel, names.returns) >= 40 and ready(channel, names.dlq) == 40)
 
 
 @contextmanager
