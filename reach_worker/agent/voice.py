@@ -139,14 +139,19 @@ class Voice:
         self._note_due = now + ASK_AGAIN_S
         return [self._note]
 
-    def took(self, results: Sequence[Sent], now: float) -> None:
-        """What became of :meth:`next_messages`: from the first one on that was not confirmed all is sent again."""
-        if not self.may_go:
+    def took(self, batch: Sequence[Message], results: Sequence[Sent], now: float) -> None:
+        """What became of :meth:`next_messages`: from the first one on that was not confirmed all is sent again.
+
+        Meanwhile the race may have been won, or all been given up: of what waits only what was sent is done with.
+        """
+        if batch[0] is self._note:
             if Sent.UNROUTABLE in results:
                 self._note = replace(self._note, routing_key=self._returns)
             return
-        for result in results:
-            if not self._pending or result is not Sent.CONFIRMED:
+        for message, result in zip(batch, results, strict=True):
+            if not self._pending or self._pending[0] is not message:
+                break
+            if result is not Sent.CONFIRMED:
                 self._again_at = now + AGAIN_S
                 break
             self._waiting_bytes -= len(self._pending.popleft().body)
@@ -225,7 +230,7 @@ class Speech:
         results = iter(await self._bus.publish(messages) if messages else ())
         for voice, batch in batches:
             if batch:
-                voice.took(list(islice(results, len(batch))), now)
+                voice.took(batch, list(islice(results, len(batch))), now)
 
 
 def _as_json(chunk: Any, policy: StreamPolicy) -> bytes:

@@ -8,11 +8,15 @@ import orjson
 import pytest
 
 from reach_worker import Agent, Cancelled, Context
+from reach_worker.agent.voice import Speech, Voice
 from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import cancel_key, go_key
-from reach_worker.core.dispatch import OUTCOME, SPOKE_NOTE
+from reach_worker.core.dispatch import OUTCOME, SPOKE_NOTE, Dispatch
+from reach_worker.core.envelope import Envelope
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.streaming import StreamPolicy
+from reach_worker.core.task import Task
+from reach_worker.ports import Sent
 from reach_worker.testing import Fate
 from tests.agent.bench import CAPABILITY, LIMIT_S, Bench, echo
 
@@ -336,3 +340,38 @@ async def test_a_word_that_was_lost_is_said_again() -> None:
         assert await spoke(bench) == "d-t1"
         await bench.say(go_key("echo"), b"d-t1")
         await bench.until(lambda: chunks(bench) == ["a"])
+
+
+async def test_a_race_that_is_won_before_its_word_is_confirmed_loses_no_chunk() -> None:
+    """The router may have read the word, and answered, before the broker's confirm of it is read here."""
+    bench = bench_of(saying("a"))
+    envelope = Envelope("t1", "f", CAPABILITY, "me", 1, reply_to=CALLER, race=True)
+    dispatch = Dispatch(envelope, "d1", "x", "echo", "r1", 1, 0, 5000)
+    task = Task(capability=CAPABILITY, stream=True)
+    voice = Voice(dispatch, task, bench.names, Speech(bench.bus, bench.clock), StreamPolicy())
+    await voice.stream("a")
+    (word,) = voice.next_messages(0.0)
+
+    voice.go()
+    voice.took([word], [Sent.CONFIRMED], 0.0)
+
+    said = [orjson.loads(message.body)["status"] for message in voice.next_messages(0.0)]
+    assert said == ["started", "streaming"]
+
+
+async def test_of_what_was_given_up_meanwhile_nothing_is_done_with_twice() -> None:
+    bench = bench_of(saying("a"))
+    dispatch = Dispatch(
+        Envelope("t1", "f", CAPABILITY, "me", 1, reply_to=CALLER), "d1", "x", "echo", "r1", 1, 0, 5000
+    )
+    task = Task(capability=CAPABILITY, stream=True)
+    voice = Voice(dispatch, task, bench.names, Speech(bench.bus, bench.clock), StreamPolicy(flush_s=0.01))
+    await voice.stream("a")
+    sent = voice.next_messages(0.0)
+    await voice.flush()
+    await voice.stream("b")
+
+    voice.took(sent, [Sent.CONFIRMED] * len(sent), 0.0)
+
+    (left,) = voice.next_messages(0.0)
+    assert orjson.loads(left.body)["chunk"] == "b"
