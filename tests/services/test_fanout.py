@@ -333,3 +333,19 @@ async def test_what_does_not_fit_into_one_answer_is_missing_and_told_where_it_is
         (known,) = (await stage.store.known_tasks([leg_id])).values()
         assert known.answer is not None
         assert one["agent"].encode() * 500 in known.answer
+
+
+async def test_a_watch_whose_task_cannot_be_read_any_more_is_a_dead_letter() -> None:
+    """The router that led it is gone, and its successor reads no tasks of that size."""
+    stage = Stage()
+    await stage.router()
+    await stage.agent("a", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=60_000, payload={"text": "x" * 2000})
+    await stage.settle()
+    stage.kill(stage.r1)
+    stage.policies = rules(intake=IntakePolicy(max_body_bytes=1024))
+    await stage.router()
+    await stage.pass_time(10)
+
+    assert stage.answer("t")["status"] == "dead_letter"
+    assert stage.letter().reason is DeadLetterReason.TOO_LARGE

@@ -226,7 +226,8 @@ class Groups:
         known: dict[str, KnownTask],
     ) -> Step:
         if isinstance(envelope, BadHeaders) or of is None:
-            return self._unreadable(delivery, envelope)
+            error = envelope.error if isinstance(envelope, BadHeaders) else "its round cannot be read"
+            return self._unreadable(delivery, error)
         if isinstance(standing_of_returned(envelope, known.get(envelope.task_id)), StaleCopy):
             return Step([delivery])
         if self._over.get(envelope.task_id, -1) >= _stamp(envelope, of.number):
@@ -234,6 +235,8 @@ class Groups:
         if of.owner != self._desk.router_id and self._desk.lives(of.owner):
             return self._not_ours(delivery, envelope, of)
         group = self._led(delivery, envelope, of)
+        if isinstance(group, Refusal):
+            return self._unreadable(delivery, group.error)
         if group is None:
             return Step([delivery])
         self._take_ends(group, of, known)
@@ -248,8 +251,8 @@ class Groups:
                 if end is not None:
                     group.take(leg, end)
 
-    def _led(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | None:
-        """The group as it is led here from now on; ``None`` for a watch of a round that is behind it, or no task's.
+    def _led(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | Refusal | None:
+        """The group as it is led here from now on; ``None`` for a watch of a round that is behind it.
 
         After a crash a round may have begun twice, with other agents: one of the two goes on, the other's are stopped.
         """
@@ -264,10 +267,10 @@ class Groups:
             self._cancels.cancel_leg(task_id)
         return None if strange else group
 
-    def _adopt(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | None:
+    def _adopt(self, delivery: Delivery, envelope: Envelope, of: Round) -> Group | Refusal:
         task = decode_task(delivery.body, max_bytes=self._desk.policies.intake.max_body_bytes)
         if isinstance(task, Refusal):
-            return None
+            return task
         log.info("task %s: its %s is led here now", envelope.task_id, task.mode)
         group = Group(replace(envelope, not_before=0), task, delivery.body, of, self._room(task))
         self._open[envelope.task_id] = group
@@ -288,9 +291,8 @@ class Groups:
         now_us = self._desk.clock.utc_us()
         return Step([delivery], send=[watch_message(self._desk.names, envelope, delivery.body, of, now_us)])
 
-    def _unreadable(self, delivery: Delivery, envelope: Envelope | BadHeaders) -> Step:
+    def _unreadable(self, delivery: Delivery, error: str) -> Step:
         """Goes on as a task without a round: it begins one, or is buried with what is wrong."""
-        error = envelope.error if isinstance(envelope, BadHeaders) else "its round cannot be read"
         log.error("a watch cannot be read: %s", error)
         headers = {name: value for name, value in delivery.headers.items() if name != ROUND}
         message = Message(
