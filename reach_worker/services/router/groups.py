@@ -379,17 +379,7 @@ class Groups:
             return Attempt(
                 group.round.number, end.agent_id, leg.task_id, "", end.outcome, end.message, now_us, now_us
             )
-        last = end.attempt
-        return Attempt(
-            group.round.number,
-            last.agent_id,
-            last.dispatch_id,
-            last.decision_id,
-            last.outcome,
-            last.message,
-            last.dispatched_at,
-            last.ended_at,
-        )
+        return replace(end.attempt, number=group.round.number)
 
     def _cancelled(self, group: Group) -> Step:
         envelope = group.envelope
