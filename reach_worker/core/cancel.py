@@ -28,6 +28,11 @@ class CancelRequest:
     life: int | None
     until: float
 
+    @property
+    def why(self) -> str:
+        """Why the task ends, for people."""
+        return "its race or fan-out goes on without it" if self.by is None else "its caller took it back"
+
     def means(self, envelope: Envelope, now: float) -> bool:
         """The request is for this task, and comes from somebody who may ask for it."""
         alive = envelope.life == self.life if self.life is not None else now < self.until

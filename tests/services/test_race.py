@@ -53,6 +53,7 @@ async def test_both_get_it_and_the_first_result_is_the_answer() -> None:
     )
     assert a.held == []
     assert stage.end("t~0.1.a").state is TaskState.CANCELLED
+    assert stage.end("t~0.1.a").error == "its race or fan-out goes on without it"
     await stage.come_to_rest()
     assert len(stage.ends("t")) == 1
     assert stage.r1.leases == 0

@@ -47,8 +47,8 @@ class Binder:
     ) -> Step | None:
         """Find a place for a task: an agent, the window (``None``), unmatched or the dead letters."""
         now, envelope = self._desk.clock.monotonic(), admitted.envelope
-        if self._desk.hands.unwanted(envelope, now):
-            return cancelled_end(self._desk, envelope, delivery, rows)
+        if request := self._desk.hands.unwanted(envelope, now):
+            return cancelled_end(self._desk, envelope, delivery, rows, request.why)
         if envelope.asks_budget:
             if not self._may_retry(now):
                 return self._turned_away(admitted, delivery, rows)

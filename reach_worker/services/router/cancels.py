@@ -7,7 +7,6 @@ and ends where it turns up.
 
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.announcement import cancel_key
@@ -22,8 +21,6 @@ from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 
 log = logging.getLogger(__name__)
-
-WHY: Final = "its caller took it back"
 
 
 class Cancels:
@@ -110,10 +107,13 @@ class Cancels:
         if waiting is None:
             self._stop(task_id)
             return None
-        if not hands.unwanted(waiting.admitted.envelope, self._desk.clock.monotonic()):
+        request = hands.unwanted(waiting.admitted.envelope, self._desk.clock.monotonic())
+        if request is None:
             return None
         hands.take(task_id)
-        step = cancelled_end(self._desk, waiting.admitted.envelope, waiting.delivery, waiting.rows)
+        step = cancelled_end(
+            self._desk, waiting.admitted.envelope, waiting.delivery, waiting.rows, request.why
+        )
         step.undo = lambda _worst: hands.wait(waiting, first=True)
         return step
 
@@ -136,7 +136,7 @@ class Cancels:
         self._out.append(Message(to, reply.body(), correlation_id=mark, persistent=False, mandatory=False))
 
 
-def cancelled_end(desk: Desk, envelope: Envelope, delivery: Delivery, rows: Sequence[Row]) -> Step:
+def cancelled_end(desk: Desk, envelope: Envelope, delivery: Delivery, rows: Sequence[Row], why: str) -> Step:
     """The end of a task that waits, and is not wanted any more."""
     return desk.end(
         envelope,
@@ -144,5 +144,5 @@ def cancelled_end(desk: Desk, envelope: Envelope, delivery: Delivery, rows: Sequ
         answer.cancelled(envelope),
         delivery=delivery,
         rows=[desk.accepted(envelope), *rows],
-        error=WHY,
+        error=why,
     )

@@ -17,7 +17,6 @@ from reach_worker.core.task import Refusal, decode_task
 from reach_worker.ports import Ended, KnownDispatch, OutcomeSeen, Row, Sent, Standing
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.cancels import WHY
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.hands import InFlight
@@ -68,8 +67,8 @@ class Consequences:
         if dispatch.envelope.race and isinstance(step, TryAgain):
             step = Bury(step.envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED, outcome.message)
         unwanted = self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
-        if unwanted and not isinstance(step, HandOn):
-            step = not_again(step, WHY)
+        if unwanted is not None and not isinstance(step, HandOn):
+            step = not_again(step, unwanted.why)
         superseded = self._standing.superseded(dispatch)
         effect = self._effect(step, told, flight, attempt, rows)
         if effect is None and superseded:

@@ -39,7 +39,7 @@ from reach_worker.core.routing import Decision
 from reach_worker.core.task import Refusal, Task, decode_task
 from reach_worker.ports import Decided, Sent, Store
 from reach_worker.services.effects import Step
-from reach_worker.services.router.cancels import WHY, Cancels
+from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.led import Group
@@ -195,7 +195,7 @@ class Groups:
                 continue
             self._take_ends(group, group.round, known)
             unwanted = self._desk.hands.unwanted(group.envelope, now)
-            step = self._cancelled(group) if unwanted else self._judge(group, None)
+            step = self._judge(group, None) if unwanted is None else self._cancelled(group, unwanted.why)
             steps += [step] if step is not None else []
         return steps
 
@@ -204,7 +204,7 @@ class Groups:
         if group.envelope.task_id in self._deciding:
             return False
         unwanted = self._desk.hands.unwanted(group.envelope, self._desk.clock.monotonic())
-        return unwanted or not isinstance(self._verdict(group), Open)
+        return unwanted is not None or not isinstance(self._verdict(group), Open)
 
     def messages(self) -> list[Message]:
         """What is to be sent now, on a best effort."""
@@ -357,8 +357,8 @@ class Groups:
             attempt.dispatch_id, envelope.task_id, end.agent_id, "", end.outcome, attempt.message
         )
         step = next_round(envelope, attempt, outcome, policy=desk.policies.retry, draw=desk.clock.draw())
-        if desk.hands.unwanted(envelope, desk.clock.monotonic()):
-            step = not_again(step, WHY)
+        if request := desk.hands.unwanted(envelope, desk.clock.monotonic()):
+            step = not_again(step, request.why)
         match step:
             case Bury(tried, reason, error):
                 done = desk.bury(tried, group.body, reason, error, delivery=delivery, rows=[])
@@ -381,10 +381,10 @@ class Groups:
             )
         return replace(end.attempt, number=group.round.number)
 
-    def _cancelled(self, group: Group) -> Step:
+    def _cancelled(self, group: Group, why: str) -> Step:
         envelope = group.envelope
         told = answer.cancelled(envelope)
-        step = self._desk.end(envelope, TaskState.CANCELLED, told, delivery=None, rows=[], error=WHY)
+        step = self._desk.end(envelope, TaskState.CANCELLED, told, delivery=None, rows=[], error=why)
         return self._over_with(group, step)
 
     def _over_with(self, group: Group, step: Step) -> Step:

@@ -186,10 +186,10 @@ class Hands:
         """Somebody wants a task cancelled."""
         _remember(self.cancel_requests, task_id, request)
 
-    def unwanted(self, envelope: Envelope, now: float) -> bool:
-        """The task was cancelled by somebody who may do so."""
+    def unwanted(self, envelope: Envelope, now: float) -> CancelRequest | None:
+        """Who may do so has cancelled the task: the request."""
         request = self.cancel_requests.get(envelope.task_id)
-        return request is not None and request.means(envelope, now)
+        return request if request is not None and request.means(envelope, now) else None
 
     def of_task(self, task_id: str) -> InFlight | None:
         """The dispatch of a task that is out."""

@@ -60,7 +60,7 @@ class AgentJudge:
 
     def _is_cancelled(self, dispatch: Dispatch) -> bool:
         """It was told to stop: however it did so, that is no failure of its own."""
-        return self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
+        return self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic()) is not None
 
     # -- other routers
 
