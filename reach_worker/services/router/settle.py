@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.dispatch import (
@@ -15,16 +14,10 @@ from reach_worker.core.dispatch import (
     outcome_from,
 )
 from reach_worker.core.duplicates import KnownTask, TaskState
-from reach_worker.core.envelope import BadHeaders, Envelope
+from reach_worker.core.envelope import BadHeaders
 from reach_worker.core.message import Delivery
-from reach_worker.core.outcome import (
-    DeadLetterReason,
-    OutcomeClass,
-    cut,
-)
-from reach_worker.core.recovery import (
-    MICROSECONDS,
-)
+from reach_worker.core.outcome import OutcomeClass, cut
+from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.ports import KnownDispatch, OutcomeSeen, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
@@ -34,13 +27,11 @@ from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.judge import AgentJudge
-from reach_worker.services.router.messages import dead_letter_message
+from reach_worker.services.router.messages import dead_letter_of_outcome
 from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out
 
 log = logging.getLogger(__name__)
-
-AGAIN_S: Final = 2.0
 
 
 class Settlement:
@@ -141,18 +132,11 @@ class Settlement:
 
     def _unreadable(self, delivery: Delivery, error: str) -> Step:
         """Kept for a person, marked as an outcome so that it is never replayed as a task."""
-        now_us = self._desk.clock.utc_us()
-        envelope = Envelope(self._desk.clock.new_id(), "", "", "", now_us)
-        letter = dead_letter_message(
-            self._desk.names,
-            envelope,
-            delivery.body,
-            DeadLetterReason.INVALID,
-            f"an outcome: {error}",
-            now_us,
-        )
+        letter_id, now_us = self._desk.clock.new_id(), self._desk.clock.utc_us()
+        why = f"an outcome: {error}"
+        letter = dead_letter_of_outcome(self._desk.names, letter_id, delivery.body, why, now_us)
         log.error("an outcome cannot be read: %s", error)
-        return Step([delivery], send=[replace(letter, headers={**letter.headers, OUTCOME: "unreadable"})])
+        return Step([delivery], send=[letter])
 
     def _started(self, dispatch: Dispatch, delivery: Delivery) -> Step:
         flight = self._desk.hands.in_flight.get(dispatch.dispatch_id)
