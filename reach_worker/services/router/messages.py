@@ -18,12 +18,12 @@ from reach_worker.core.long_run import LEASE_S
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import DeadLetterReason, cut
+from reach_worker.core.recovery import MICROSECONDS
 
 DECISION_JSON: Final = "x-reach-decision-json"
 DECISION_LIMIT: Final = 16 * 1024
 WATCH_S: Final = 4.0
 """So often a group's watch comes back; while the router that leads the group lives it has nothing to do."""
-MICROSECONDS: Final = 1_000_000
 
 
 def dispatch_message(names: Names, dispatch: Dispatch, body: bytes, pickup_s: float) -> Message:
