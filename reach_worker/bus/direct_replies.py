@@ -12,13 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-import aiormq
-
 from reach_worker.bus.calls import broker_call
 from reach_worker.bus.link import Link
 from reach_worker.bus.publisher import Publisher
 from reach_worker.core.message import Message
-from reach_worker.errors import BrokerUnavailable, OurBug
+from reach_worker.errors import BrokerUnavailable
 from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
@@ -85,9 +83,7 @@ class DirectReplies:
         self._opened.append(now)
         with broker_call("opening a connection"):
             link = self._link = await self._connect()
-            channel = await link.connection.channel(timeout=self._timeout_s, on_return_raises=True)
-        if not isinstance(channel, aiormq.Channel):
-            raise OurBug(f"aiormq opened a {type(channel).__name__}")
+            channel = await link.connection.channel(timeout=self._timeout_s)
         self._publisher = Publisher(link, channel, self._clock, self._timeout_s)
         self._silent = False
         return self._publisher

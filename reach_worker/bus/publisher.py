@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from aiormq import Channel
+from aiormq.abc import AbstractChannel
 from pamqp.commands import Basic
 
 from reach_worker.bus.confirms import Batch, Confirms
@@ -30,7 +30,7 @@ FRAME_MAX: Final = 128 * 1024
 class Publisher:
     """One channel in confirm mode, on a connection of its own: a memory alarm blocks publishing connections whole."""
 
-    def __init__(self, link: Link, channel: Channel, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, link: Link, channel: AbstractChannel, clock: Clock, timeout_s: float) -> None:
         self._bypass = link.bypass
         self._channel = channel
         self._frame_max = link.connection.connection_tune.frame_max or FRAME_MAX

@@ -7,7 +7,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-import aiormq
 from aiormq import exceptions as amqp
 from aiormq.abc import AbstractChannel, AbstractConnection
 from yarl import URL
@@ -22,7 +21,7 @@ from reach_worker.bus.topology import Topology
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.names import Names
 from reach_worker.core.reply_address import is_direct
-from reach_worker.errors import BrokerUnavailable, OurBug
+from reach_worker.errors import BrokerUnavailable
 from reach_worker.ports import Clock, Sent
 
 log = logging.getLogger(__name__)
@@ -66,10 +65,8 @@ class Session:
             link.connection.closing.add_done_callback(self._note_end)
         self.server_version = _version(self._connection)
         link = self._links[1]
-        publishing = await link.connection.channel(timeout=self._timeout_s, on_return_raises=True)
+        publishing = await link.connection.channel(timeout=self._timeout_s)
         publishing.closing.add_done_callback(self._note_end)
-        if not isinstance(publishing, aiormq.Channel):
-            raise OurBug(f"aiormq opened a {type(publishing).__name__}")
         self._publisher = Publisher(link, publishing, self._clock, self._timeout_s)
         self._direct = DirectReplies(
             lambda: connect(address, connect_timeout_s), self._clock, self._timeout_s
