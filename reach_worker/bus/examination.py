@@ -10,14 +10,12 @@ from typing import Final
 
 from aiormq import exceptions as amqp
 from aiormq.abc import AbstractChannel, AbstractConnection
-from yarl import URL
 
 from reach_worker.bus.calls import broker_call
-from reach_worker.bus.link import connect
+from reach_worker.bus.link import connect_to_any
 from reach_worker.bus.rabbit import BusSettings
 from reach_worker.bus.topology import Exchange, Queue, Topology, mismatch
 from reach_worker.core.diagnosis import Found, Seen
-from reach_worker.errors import BrokerUnavailable
 
 _REFUSED: Final = (amqp.ChannelAccessRefused,)
 _OTHER: Final = (amqp.ChannelPreconditionFailed, amqp.ChannelLockedResource)
@@ -25,7 +23,7 @@ _OTHER: Final = (amqp.ChannelPreconditionFailed, amqp.ChannelLockedResource)
 
 async def examine(settings: BusSettings, wanted: Topology) -> list[Seen]:
     """What the broker has of a topology. Raises ``BrokerUnavailable`` or ``WrongCredentials``."""
-    connection = await _connect(settings)
+    connection = await connect_to_any(settings.urls, settings.name, settings.connect_timeout_s)
     try:
         with broker_call("looking at queues"):
             async with asyncio.timeout(10 * settings.call_timeout_s):
@@ -90,16 +88,3 @@ def _as_refused(seen: Seen, error: amqp.AMQPChannelError) -> Seen:
         detail = f"{other.argument} is {other.found}, {other.expected} is wanted" if known else str(error)
         return replace(seen, found=Found.OTHER, detail=detail)
     raise error
-
-
-async def _connect(settings: BusSettings) -> AbstractConnection:
-    """To the first host that answers."""
-    last: BrokerUnavailable | None = None
-    for url in settings.urls:
-        try:
-            link = await connect(URL(url).update_query(name=settings.name), settings.connect_timeout_s)
-        except BrokerUnavailable as error:
-            last = error
-        else:
-            return link.connection
-    raise last or BrokerUnavailable("no broker address is configured")

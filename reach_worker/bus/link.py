@@ -1,6 +1,7 @@
 """One connection to the broker: aiormq's, and the way past it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import aiormq
@@ -46,6 +47,19 @@ async def connect(address: URL, timeout_s: float) -> Link:
     except (amqp.AMQPError, OSError, RuntimeError) as error:
         raise BrokerUnavailable(f"no broker at {shown}: {_first_words(error)}") from error
     return Link(connection, bypass)
+
+
+async def connect_to_any(urls: Sequence[str], name: str, timeout_s: float) -> AbstractConnection:
+    """A connection to the first host that answers, for what needs no bypass. Raises as :func:`connect` does."""
+    last: BrokerUnavailable | None = None
+    for url in urls:
+        try:
+            link = await connect(URL(url).update_query(name=name), timeout_s)
+        except BrokerUnavailable as error:
+            last = error
+        else:
+            return link.connection
+    raise last or BrokerUnavailable("no broker address is configured")
 
 
 def _vhost(address: URL) -> str:

@@ -1,10 +1,8 @@
 """Removing a topology from the broker, with everything that is in it."""
 
-from aiormq.abc import AbstractConnection
 from aiormq.exceptions import AMQPError
-from yarl import URL
 
-from reach_worker.bus.link import connect
+from reach_worker.bus.link import connect_to_any
 from reach_worker.bus.rabbit import BusSettings
 from reach_worker.bus.topology import Topology
 from reach_worker.errors import BrokerUnavailable
@@ -15,7 +13,7 @@ async def remove(settings: BusSettings, topology: Topology) -> None:
 
     Raises ``BrokerUnavailable`` or ``WrongCredentials``; some of it may be deleted by then.
     """
-    connection = await _connect(settings)
+    connection = await connect_to_any(settings.urls, settings.name, settings.connect_timeout_s)
     try:
         channel = await connection.channel(publisher_confirms=False, timeout=settings.call_timeout_s)
         for queue in topology.queues:
@@ -26,16 +24,3 @@ async def remove(settings: BusSettings, topology: Topology) -> None:
         raise BrokerUnavailable(f"the broker went away while queues were deleted: {error!r}") from error
     finally:
         await connection.close()
-
-
-async def _connect(settings: BusSettings) -> AbstractConnection:
-    """To the first host that answers."""
-    last: BrokerUnavailable | None = None
-    for url in settings.urls:
-        try:
-            link = await connect(URL(url).update_query(name=settings.name), settings.connect_timeout_s)
-        except BrokerUnavailable as error:
-            last = error
-        else:
-            return link.connection
-    raise last or BrokerUnavailable("no broker address is configured")
