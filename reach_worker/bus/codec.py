@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from aiormq.abc import DeliveredMessage
 
 from reach_worker.bus.properties import Fault, Properties, read_properties
-from reach_worker.bus.transport import UNDECODABLE
+from reach_worker.bus.transport import UNDECODABLE, in_utf8
 from reach_worker.core.message import Delivery
 
 DIGITS: Final = 18
@@ -44,7 +44,7 @@ def _short(data: bytes, at: int) -> tuple[str, int]:
     try:
         return data[start:end].decode(), end
     except UnicodeDecodeError:
-        return data[start:end].decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode(), end
+        return in_utf8(data[start:end]).decode(), end
 
 
 def delivery_of(queue: str, arrival: Arrival, header: bytes, body: bytes, receipt: object) -> Delivery:

@@ -197,12 +197,13 @@ def mend_method(payload: bytes) -> bytes:
         start = at + 1
         at = start + int.from_bytes(payload[at:start])
         text = payload[start:at]
-        if not text.isascii() and (clean := _utf8(text)) != text:
+        if not text.isascii() and (clean := in_utf8(text)) != text:
             payload = payload[:start] + clean + payload[start + len(text) :]
     return payload
 
 
-def _utf8(text: bytes) -> bytes:
+def in_utf8(text: bytes) -> bytes:
+    """As long as before, with ``?`` for each byte that is not UTF-8."""
     return text.decode("utf-8", "surrogateescape").encode("utf-8", "replace")
 
 
