@@ -54,6 +54,8 @@ DECLARE_EFFECTS: Final = SIDE_EFFECTS - {Kind.PAY_HANDED}
 RACES: Final = frozenset({Kind.RACE, Kind.RACE_FAILING, Kind.RACE_STREAM})
 FANOUTS: Final = frozenset({Kind.FANOUT, Kind.FIRST, Kind.VOTE})
 STREAMS: Final = frozenset({Kind.STREAM, Kind.RACE_STREAM})
+FIRST_N: Final = 2
+"""So many results the caller of :attr:`Kind.FIRST` waits for."""
 READ: Final = RACES | FANOUTS | STREAMS
 """Their caller always waits for what comes of them, and reads it."""
 

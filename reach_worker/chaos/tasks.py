@@ -13,6 +13,7 @@ from reach_worker.chaos.kinds import (
     DECLARE_EFFECTS,
     ENDS,
     FANOUTS,
+    FIRST_N,
     RACES,
     READ,
     SHARES,
@@ -129,7 +130,7 @@ _MODES: Final[Mapping[Kind, Mapping[str, Any]]] = {
     Kind.RACE_FAILING: {"mode": "race"},
     Kind.RACE_STREAM: {"mode": "race", "stream": True},
     Kind.FANOUT: {"mode": "fanout", "aggregate": "all"},
-    Kind.FIRST: {"mode": "fanout", "aggregate": "first_n", "first_n": 2},
+    Kind.FIRST: {"mode": "fanout", "aggregate": "first_n", "first_n": FIRST_N},
     Kind.VOTE: {"mode": "fanout", "aggregate": "vote"},
     Kind.STREAM: {"stream": True},
 }

@@ -1,14 +1,12 @@
 """What the caller of a race, a fan-out or a stream was told, against what it has to say. Plain arithmetic."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from reach_worker.chaos.agents import capable
 from reach_worker.chaos.board import Board
-from reach_worker.chaos.kinds import FANOUTS, RACES, Kind
+from reach_worker.chaos.kinds import FANOUTS, FIRST_N, RACES, Kind
 from reach_worker.chaos.tasks import PlannedTask
-
-FIRST_N: Final = 2
 
 
 def wrong_words(task: PlannedTask, board: Board) -> Iterator[str]:

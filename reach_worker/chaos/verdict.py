@@ -169,7 +169,7 @@ def _judge_runs(name: str, runs: Sequence[Run], windows: Sequence[Window], verdi
 def _doubled(
     name: str, part: str, first: Run, second: Run, windows: Sequence[Window], verdict: Verdict
 ) -> None:
-    why = next((window for window in windows if explains(window, first, second)), None)
+    why = _cause(windows, first, second)
     verdict.doubled[part] = _in_words(first, second, why)
     if why is None:
         verdict.unexplained.append(Violation(name, verdict.doubled[part], "doubled, unexplained", part))
@@ -196,9 +196,8 @@ def _judge_rounds(
     legs = Counter(part.rpartition(OURS)[2].rpartition(".")[0] for part in remains.parts.get(name, ()))
     most = max(legs.values(), default=0)
     if most > RACE_WIDTH and runs:
-        why = next((window for window in windows if explains(window, runs[0], runs[-1])), None)
-        cause = f"{why.kind} of {why.target}" if why else "no fault"
-        verdict.doubled[name] = f"a round of it has {most} legs; {cause}"
+        why = _cause(windows, runs[0], runs[-1])
+        verdict.doubled[name] = f"a round of it has {most} legs; {_named(why)}"
         if why is None:
             verdict.unexplained.append(Violation(name, verdict.doubled[name], "doubled, unexplained"))
 
@@ -213,11 +212,21 @@ def _judge_words(task: PlannedTask, board: Board, verdict: Verdict) -> None:
 def _in_words(first: Run, second: Run, why: Window | None) -> str:
     apart_s = (second.began_us - first.began_us) / 1e6
     dispatches = "one dispatch" if first.dispatch_id == second.dispatch_id else "two dispatches"
-    cause = f"{why.kind} of {why.target}" if why else "no fault"
-    return f"done by {first.agent_id}, {apart_s:.2f} s later by {second.agent_id}; {dispatches}; {cause}"
+    return (
+        f"done by {first.agent_id}, {apart_s:.2f} s later by {second.agent_id}; {dispatches}; {_named(why)}"
+    )
 
 
-def explains(window: Window, first: Run, second: Run) -> bool:
+def _named(why: Window | None) -> str:
+    return f"{why.kind} of {why.target}" if why else "no fault"
+
+
+def _cause(windows: Sequence[Window], first: Run, second: Run) -> Window | None:
+    """The first fault that explains the second run, if any does."""
+    return next((window for window in windows if _explains(window, first, second)), None)
+
+
+def _explains(window: Window, first: Run, second: Run) -> bool:
     """The fault may be why the second run came after the first."""
     touched = window.target in (BROKER, STORE, *ROUTERS, first.agent_id, second.agent_id)
     return touched and window.from_us <= second.began_us and window.to_us + SLACK_US >= first.began_us
