@@ -80,6 +80,9 @@ def test_an_answer_to_nothing_is_let_go(method: bytes) -> None:
     confirms.acked(method)
     confirms.returned(b"", header("x"), b"")
     confirms.returned(b"", b"", b"")
+    batch = sent(confirms, "x")
+    confirms.acked(ack(1))
+    assert (batch.results, batch.awaited) == ([Sent.CONFIRMED], 0)
 
 
 async def test_the_end_wakes_who_waits_and_leaves_it_open() -> None:

@@ -39,7 +39,7 @@ def test_it_says_what_the_decision_says(preset: PresetName) -> None:
     assert stored(record) == stored(record), "also the second time"
 
 
-def test_what_is_stored_is_a_third_of_what_it_says() -> None:
+def test_what_is_stored_is_less_than_half_of_what_it_says() -> None:
     made = decision()
     assert len(DecisionRecord(made).json()) * 2 < len(orjson.dumps(made.as_dict()))
 
