@@ -28,7 +28,6 @@ from tests.core.wire import ENVELOPE, JUNK_HEADERS
 NAMES = Names("reach.v1")
 NOW = 1_800_000_000_700_000
 """UTC microseconds, 0.7 s after a full second."""
-SECOND = 1_000_000
 
 
 def body(**fields: Any) -> bytes:

@@ -14,14 +14,12 @@ from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.presence import PresenceState
 from reach_worker.core.recovery import TimeoutPolicy
-from reach_worker.core.tags import TagTable
 from reach_worker.testing import Fate
 from tests.services.foreign_worker import ForeignWorker, declared
 from tests.services.stage import OnStage, Stage, rules
 
 TIMEOUTS = TimeoutPolicy()
 LONGEST_S = TIMEOUTS.pickup_s + TIMEOUTS.attempt_ms / 1000 + 2 * TIMEOUTS.backstop_s
-TAGS = TagTable({})
 
 
 def state(router: OnStage, agent_id: str = "old") -> PresenceState:
