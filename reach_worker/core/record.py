@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from reach_worker.core.routing import Candidate, Decision
+from reach_worker.core.routing import NO_SCORE, Candidate, Decision
 from reach_worker.core.scoring import Scored
 
 CANDIDATES: Final = "candidates"
@@ -114,7 +114,7 @@ def _candidate(
     gates: Sequence[str],
 ) -> dict[str, Any]:
     probability, agent, closed, *parts = line
-    scored = _scored(parts, weights, multipliers, names) if parts else _NO_SCORE
+    scored = _scored(parts, weights, multipliers, names) if parts else NO_SCORE
     return {
         "probability": probability,
         "agent": agent,
@@ -146,12 +146,3 @@ def _scored(
         "optimistic": optimistic,
         "facts": {**facts, "hoped": hoped},
     }
-
-
-_NO_SCORE: Final[Mapping[str, Any]] = {
-    "dimensions": [],
-    "factors": [],
-    "bonus": 0.0,
-    "optimistic": None,
-    "facts": {},
-}

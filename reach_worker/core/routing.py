@@ -62,7 +62,7 @@ class Candidate:
             "agent": self.agent_id,
             "score": self.score,
             "gates": {**_ALL_OPEN, **{verdict.gate: verdict.reason for verdict in self.closed}},
-            **(scored.as_dict() if scored else _NO_SCORE),
+            **(scored.as_dict() if scored else NO_SCORE),
         }
 
 
@@ -201,7 +201,7 @@ VERDICTS: Final[Mapping[type, str]] = {
 
 
 _ALL_OPEN: Final[Mapping[str, bool | str]] = {verdict.gate: True for verdict in OPEN}
-_NO_SCORE: Final[Mapping[str, Any]] = {
+NO_SCORE: Final[Mapping[str, Any]] = {
     "dimensions": [],
     "factors": [],
     "bonus": 0.0,
