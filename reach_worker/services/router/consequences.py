@@ -10,11 +10,11 @@ from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.handoff import HandOn
-from reach_worker.core.outcome import Attempt, DeadLetterReason, Outcome, cut
+from reach_worker.core.outcome import Attempt, DeadLetterReason
 from reach_worker.core.recovery import Bury, Cancelled, Done, TryAgain, next_step, not_again
 from reach_worker.core.slots import Lease
 from reach_worker.core.task import Refusal, decode_task
-from reach_worker.ports import Ended, KnownDispatch, OutcomeSeen, Row, Sent, Standing
+from reach_worker.ports import Ended, KnownDispatch, Row, Sent, Standing
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk
@@ -23,7 +23,7 @@ from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.messages import retry_message
 from reach_worker.services.router.standing import DispatchStanding
-from reach_worker.services.router.told import Told, attempt_of
+from reach_worker.services.router.told import Told, attempt_of, outcome_row
 
 AGAIN_S: Final = 2.0
 
@@ -152,28 +152,6 @@ class Consequences:
         if told.delivery is not None:
             return told.body
         return flight.admitted.body if flight is not None and flight.admitted is not None else b""
-
-
-def outcome_row(dispatch: Dispatch, outcome: Outcome, standing: Standing, now_us: int) -> OutcomeSeen:
-    """The outcome as the store has it."""
-    envelope = dispatch.envelope
-    return OutcomeSeen(
-        dispatch_id=dispatch.dispatch_id,
-        task_id=envelope.task_id,
-        life=envelope.life,
-        attempt=envelope.next_attempt,
-        agent_id=dispatch.agent_id,
-        capability=envelope.capability,
-        instance_id=outcome.instance_id,
-        outcome=outcome.outcome,
-        message=cut(outcome.message),
-        at=now_us,
-        duration_ms=outcome.duration_ms,
-        standing=standing,
-        cost=outcome.cost,
-        tokens_in=outcome.tokens_in,
-        tokens_out=outcome.tokens_out,
-    )
 
 
 def ended_by(dispatch: Dispatch, step: Step) -> Step:

@@ -14,11 +14,12 @@ from reach_worker.core.record import DecisionRecord
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.core.routing import Chosen, Decision, plan
 from reach_worker.core.slots import Lease
-from reach_worker.ports import Decided, Dispatched, OutcomeSeen, Row, Sent, Standing, Unsent
+from reach_worker.ports import Decided, Dispatched, Row, Sent, Standing, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
 from reach_worker.services.router.messages import dispatch_message, lease_beside, retry_message
+from reach_worker.services.router.told import found_out, outcome_row
 
 DOUBT_S: Final = 4.0
 """So long waits what another router may have sent, before its word is looked for again."""
@@ -322,21 +323,9 @@ class Dispatcher:
     def _never_sent(self, dispatch: Dispatch, why: str) -> list[Row]:
         """The end of a dispatch that was recorded first and then not sent."""
         envelope = dispatch.envelope
-        outcome = OutcomeSeen(
-            dispatch_id=dispatch.dispatch_id,
-            task_id=dispatch.envelope.task_id,
-            life=dispatch.envelope.life,
-            attempt=dispatch.envelope.next_attempt,
-            agent_id=dispatch.agent_id,
-            capability=dispatch.envelope.capability,
-            instance_id="",
-            outcome=OutcomeClass.RELEASED,
-            message=why,
-            at=self._desk.clock.utc_us(),
-            duration_ms=None,
-            standing=Standing.CURRENT,
-        )
-        return [outcome, Unsent(dispatch.dispatch_id, envelope.task_id, envelope.life)]
+        outcome = found_out(dispatch, OutcomeClass.RELEASED, why)
+        row = outcome_row(dispatch, outcome, Standing.CURRENT, self._desk.clock.utc_us())
+        return [row, Unsent(dispatch.dispatch_id, envelope.task_id, envelope.life)]
 
 
 def dispatched_row(dispatch: Dispatch, *, only_first: bool = False) -> Row:

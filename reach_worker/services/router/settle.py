@@ -21,7 +21,7 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.ports import KnownDispatch, OutcomeSeen, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.consequences import Consequences, ended_by, outcome_row
+from reach_worker.services.router.consequences import Consequences, ended_by
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
@@ -29,7 +29,7 @@ from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.messages import dead_letter_of_outcome
 from reach_worker.services.router.standing import DispatchStanding
-from reach_worker.services.router.told import Told, found_out
+from reach_worker.services.router.told import Told, found_out, outcome_row
 
 log = logging.getLogger(__name__)
 

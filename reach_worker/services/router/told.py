@@ -6,6 +6,7 @@ from reach_worker.core.dispatch import Dispatch, outcome_headers
 from reach_worker.core.handoff import Stretch, split
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass, cut
+from reach_worker.ports import OutcomeSeen, Standing
 from reach_worker.services.effects import Step
 
 
@@ -54,6 +55,28 @@ def attempt_of(dispatch: Dispatch, outcome: Outcome, now_us: int) -> Attempt:
         message=cut(outcome.message),
         dispatched_at=dispatch.dispatched_at,
         ended_at=now_us,
+    )
+
+
+def outcome_row(dispatch: Dispatch, outcome: Outcome, standing: Standing, now_us: int) -> OutcomeSeen:
+    """The outcome as the store has it."""
+    envelope = dispatch.envelope
+    return OutcomeSeen(
+        dispatch_id=dispatch.dispatch_id,
+        task_id=envelope.task_id,
+        life=envelope.life,
+        attempt=envelope.next_attempt,
+        agent_id=dispatch.agent_id,
+        capability=envelope.capability,
+        instance_id=outcome.instance_id,
+        outcome=outcome.outcome,
+        message=cut(outcome.message),
+        at=now_us,
+        duration_ms=outcome.duration_ms,
+        standing=standing,
+        cost=outcome.cost,
+        tokens_in=outcome.tokens_in,
+        tokens_out=outcome.tokens_out,
     )
 
 
