@@ -18,6 +18,24 @@ async def blocked(stage: Stage) -> ScriptedAgent:
     return agent
 
 
+async def both_blocked(stage: Stage) -> ScriptedAgent:
+    """The same at each of two routers."""
+    agent = await stage.agent("a", slots=2, script=lambda _: None)
+    for number in range(4):
+        stage.publish(f"busy{number}", correlation_id="busy")
+        await stage.settle()
+    return agent
+
+
+async def four_times(stage: Stage) -> set[str]:
+    """The one task from four publishers, one after the other; how they are told apart."""
+    names = {f"c{number}" for number in range(4)}
+    for name in names:
+        stage.publish("t1", correlation_id=name)
+        await stage.settle()
+    return names
+
+
 def told(stage: Stage) -> set[str | None]:
     return {delivery.correlation_id for delivery in stage.broker.messages("caller")} - {"busy"}
 
@@ -170,16 +188,10 @@ async def test_two_that_each_believed_to_be_alone_find_out_in_time() -> None:
     """Both have it in their windows, unclaimed, when they hear of each other."""
     stage = Stage()
     first, second = await stage.two_routers()
-    agent = await stage.agent("a", slots=2, script=lambda _: None)
-    for number in range(4):
-        stage.publish(f"busy{number}", correlation_id="busy")
-        await stage.settle()
+    agent = await both_blocked(stage)
     for router in (first, second):
         router.desk.alone = lambda: True
-    names = {f"c{number}" for number in range(4)}
-    for name in names:
-        stage.publish("t1", correlation_id=name)
-        await stage.settle()
+    names = await four_times(stage)
     assert all("t1" in router.desk.hands.waiting for router in (first, second))
     for router in (first, second):
         router.desk.alone = router.router.watch.alone
@@ -196,15 +208,9 @@ async def test_two_that_each_believed_to_be_alone_find_out_in_time() -> None:
 async def test_what_was_begun_while_the_store_was_away_is_claimed_when_it_is_back() -> None:
     stage = Stage()
     first, second = await stage.two_routers()
-    agent = await stage.agent("a", slots=2, script=lambda _: None)
-    for number in range(4):
-        stage.publish(f"busy{number}", correlation_id="busy")
-        await stage.settle()
+    agent = await both_blocked(stage)
     stage.store.away = True
-    names = {f"c{number}" for number in range(4)}
-    for name in names:
-        stage.publish("t1", correlation_id=name)
-        await stage.settle()
+    names = await four_times(stage)
     assert all("t1" in router.desk.hands.waiting for router in (first, second)), "nobody could know"
     stage.store.away = False
     for number in range(4, 8):
