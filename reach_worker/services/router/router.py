@@ -250,9 +250,8 @@ class Router:
         await self._standby.yield_to_owners()
         steps = await self._settlement.conclude(self._settlement.overdue())
         self._cancels.remind()
-        if (
-            self._bus.mailbox
-        ):  # what time ends has no message behind it: without a session its answer would be lost
+        # What time ends has no message behind it: without a session its answer would be lost.
+        if self._bus.mailbox:
             steps += await self._groups.tick()
         self._take_back.wanted |= self._judge.moved
         self._judge.moved.clear()
