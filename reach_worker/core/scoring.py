@@ -169,23 +169,10 @@ class Scored:
         return tuple(Factor(name, self.raws[_AT[name]], self.values[_AT[name]]) for name in self.multipliers)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for the reach log. Without the classes above: it is made for every score that is recorded."""
-        raws, values = self.raws, self.values
+        """Plain data, as the reach log tells it; what is stored of every score is more compact, see record."""
         return {
-            "dimensions": [
-                {
-                    "name": name,
-                    "raw": raws[_AT[name]],
-                    "value": values[_AT[name]],
-                    "weight": weight,
-                    "share": values[_AT[name]] * weight,
-                }
-                for name, weight in self.weights.items()
-            ],
-            "factors": [
-                {"name": name, "raw": raws[_AT[name]], "value": values[_AT[name]]}
-                for name in self.multipliers
-            ],
+            "dimensions": [part._asdict() for part in self.dimensions],
+            "factors": [factor._asdict() for factor in self.factors],
             "bonus": self.bonus,
             "optimistic": self.optimistic,
             "facts": self.facts,
