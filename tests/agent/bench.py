@@ -1,7 +1,7 @@
 """A worker at work on a broker in memory, and what its routers would see of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -157,7 +157,7 @@ class Bench:
 
     # -- what can be seen
 
-    async def until(self, holds: Callable[[], bool | Awaitable[bool]]) -> None:
+    async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until something has come true. Everything a worker does ends at the bus, or wakes somebody."""
         async with asyncio.timeout(LIMIT_S):
             while not holds():
