@@ -13,7 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from reach_worker.errors import BadInput, Problem
 
-_MAPPINGS: Final = (dict, Mapping)
+MAPPINGS: Final = (dict, Mapping)
 
 
 class _Terse(GenerateJsonSchema):
@@ -39,7 +39,7 @@ def adapter_of(hint: Any, place: str) -> TypeAdapter[Any]:
 
 def takes_object(hint: Any, place: str) -> bool:
     """Whether a payload, which is an object, can be what ``hint`` says."""
-    if hint in _MAPPINGS or get_origin(hint) in _MAPPINGS:
+    if hint in MAPPINGS or get_origin(hint) in MAPPINGS:
         return True
     schema = json_schema(adapter_of(hint, place), "validation", place)
     return any(each.get("type", "object") == "object" for each in _branches(schema, schema, ()))

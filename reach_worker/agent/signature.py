@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Never, NoReturn, Union, get_args, get_
 
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import InsteadOfResult
-from reach_worker.agent.schemas import takes_object
+from reach_worker.agent.schemas import MAPPINGS, takes_object
 from reach_worker.errors import BadInput, Problem
 
 Function = Callable[..., Any]
@@ -31,7 +31,6 @@ Function = Callable[..., Any]
 _GENERATORS: Final = (Generator, AsyncGenerator)
 _STREAMS: Final = (*_GENERATORS, Iterator, AsyncIterator, AsyncIterable)
 _PROMISES: Final = (Awaitable, Coroutine)
-_MAPPINGS: Final = (dict, Mapping)
 _ANYTHING: Final = (Any, object, inspect.Parameter.empty, Never, NoReturn)
 _NAMES_OF_CONTEXT: Final = ("context", "ctx")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -116,7 +115,7 @@ def result_type(hint: Any) -> Any:
 
 def _type(hint: Any) -> Any:
     """The hint, ``Any`` where it says no more than that there is an object."""
-    bare = hint in _MAPPINGS or (get_origin(hint) in _MAPPINGS and _type(get_args(hint)[1]) is Any)
+    bare = hint in MAPPINGS or (get_origin(hint) in MAPPINGS and _type(get_args(hint)[1]) is Any)
     return Any if bare or any(hint is each for each in _ANYTHING) else hint
 
 
