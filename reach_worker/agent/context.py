@@ -110,14 +110,11 @@ class Context:
             self._calls.end()
 
     def _said(self, saying: Coroutine[Any, Any, None]) -> Awaitable[None]:
-        """From the handler's own loop it is awaited there; from its thread it is waited for here."""
-        if self._loop is None or _running_loop() is self._loop:
-            return saying
-        asyncio.run_coroutine_threadsafe(saying, self._loop).result()
-        return _NOTHING
+        """As :meth:`_done`; what is done already can be awaited all the same."""
+        return self._done(saying) or _NOTHING
 
     def _done(self, doing: Coroutine[Any, Any, Any]) -> Any:
-        """The same where something comes of it."""
+        """From the handler's own loop it is awaited there; from its thread it is waited for here."""
         if self._loop is None or _running_loop() is self._loop:
             return doing
         return asyncio.run_coroutine_threadsafe(doing, self._loop).result()
@@ -141,10 +138,9 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def with_calls(context: Context, make: Callable[[Callable[[], float]], AttemptCalls]) -> AttemptCalls:
-    """Let its handler call other agents, as long as the attempt may last."""
-    calls = context._calls = make(context.seconds_left)  # noqa: SLF001 - its own module
-    return calls
+def with_calls(context: Context, calls: AttemptCalls) -> None:
+    """Let its handler call other agents."""
+    context._calls = calls  # noqa: SLF001 - its own module
 
 
 def context_of(

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from reach_worker.agent.agent import Agent
@@ -117,7 +116,8 @@ class Runs:
             run.context = context_of(
                 run.dispatch, run.task, self._at.clock.monotonic, run.voice, self.resources
             )
-            run.calls = with_calls(run.context, partial(self._calls_of, run))
+            run.calls = self._calls_of(run, run.context.seconds_left)
+            with_calls(run.context, run.calls)
             ending = await run_handler(
                 self._handlers[run.dispatch.envelope.capability],
                 run.task,
