@@ -14,7 +14,7 @@ from reach_worker.adapters.secrets import Secrets
 from reach_worker.adapters.section import NetworkSection, outcome_table
 from reach_worker.adapters.templates import Template, Values, template
 from reach_worker.agent.context import Context
-from reach_worker.agent.outcomes import AgentOutcome, BadRequest, Cancelled, Unavailable
+from reach_worker.agent.outcomes import BadRequest, Unavailable
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.errors import OurBug
 from reach_worker.ports import Clock
@@ -91,7 +91,7 @@ class Network:
         Raises the attempt's ending for every answer that is no success, and for each way to get none.
         """
         limit = asyncio.timeout(context.seconds_left())
-        with self._in_our_words(where, context.timeout_s, limit):
+        with self._secrets.kept(where), self._in_our_words(context.timeout_s, limit):
             async with limit:
                 response = await self._open_client().send(request, stream=True)
                 try:
@@ -129,29 +129,22 @@ class Network:
             raise problem
 
     @contextmanager
-    def _in_our_words(self, where: str, seconds: float, limit: asyncio.Timeout) -> Iterator[None]:
-        """Foreign errors as endings, and nothing of the environment in any text."""
+    def _in_our_words(self, seconds: float, limit: asyncio.Timeout) -> Iterator[None]:
+        """Foreign errors as endings."""
         try:
             yield
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise TimedOut(f"{where}: no whole answer within {seconds:g} s") from None
+            raise TimedOut(f"no whole answer within {seconds:g} s") from None
         except (httpx.ConnectTimeout, httpx.ConnectError, ssl.SSLError) as error:
-            raise Unavailable(self._secrets.hidden(f"{where}: cannot connect: {_words(error)}")) from None
+            raise Unavailable(f"cannot connect: {_words(error)}") from None
         except httpx.TimeoutException:
-            raise TimedOut(f"{where}: silent for {self._section.silence_timeout_s:g} s") from None
+            raise TimedOut(f"silent for {self._section.silence_timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise Unavailable(
-                self._secrets.hidden(f"{where}: the connection broke: {_words(error)}")
-            ) from None
+            raise Unavailable(f"the connection broke: {_words(error)}") from None
         except httpx.HTTPError as error:
-            raise Failed(self._secrets.hidden(f"{where}: {_words(error)}")) from None
-        except Cancelled:
-            raise
-        except AgentOutcome as ending:
-            ending.args = (self._secrets.hidden(f"{where}: {ending}"),)
-            raise
+            raise Failed(_words(error)) from None
 
 
 async def _beginning(response: httpx.Response) -> bytes:
