@@ -19,13 +19,12 @@ from reach_worker.adapters.section import (
     WebAddress,
     checked_address,
 )
-from reach_worker.adapters.templates import Template, Values, filled_json, template, values_of
+from reach_worker.adapters.templates import PAYLOAD, Template, Values, filled_body, template, values_of
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import BadRequest
 from reach_worker.ports import Clock
 
 WITHOUT_BODY: Final = ("GET", "HEAD", "DELETE")
-PAYLOAD: Final = "payload"
 
 
 class HttpSection(NetworkSection):
@@ -76,18 +75,13 @@ class HttpAdapter:
             self._section.method,
             address(self._url, self._query, values),
             headers={"accept": "application/json", **self._network.headers(values)},
-            body=orjson.dumps(self._body(payload, values)) if has_body else None,
+            body=orjson.dumps(filled_body(self._section.body, values, self._environ)) if has_body else None,
         )
         async with self._network.answer(request, self._where, context) as response:
             body = await response.aread()
             if not body.strip():
                 return None
             return result_at(read_json(body, "the answer"), self._section.result, "the answer")
-
-    def _body(self, payload: Mapping[str, Any], values: Values) -> object:
-        if self._section.body == PAYLOAD:
-            return payload
-        return filled_json(self._section.body, values, self._environ)
 
 
 def address(url: Template, query: Mapping[str, Template], values: Values) -> str:

@@ -8,7 +8,7 @@ ended as ``unavailable`` at once. Replies that nobody waits for are acknowledged
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import orjson
 from pydantic import Field
@@ -19,15 +19,13 @@ from reach_worker.adapters.json_answer import NOTHING, at, read_json, result_at
 from reach_worker.adapters.replies import Asked, ReplyLine, connection_broke
 from reach_worker.adapters.secrets import secrets_in
 from reach_worker.adapters.section import Kind, Pointer, Rest, Section, Shape, Text
-from reach_worker.adapters.templates import Values, as_text, filled_json, template, values_of
+from reach_worker.adapters.templates import PAYLOAD, Values, as_text, filled_body, template, values_of
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import Unavailable
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.errors import OurBug, OutsideWorld
 from reach_worker.ports import Clock, ConsumingBus, Sent
-
-PAYLOAD: Final = "payload"
 
 OpenBus = Callable[[str | None], AbstractAsyncContextManager[ConsumingBus]]
 """Opens a bus whose mailbox is subscribed as ``REPLIES``, at a broker's URL or at our own broker."""
@@ -120,17 +118,11 @@ class QueueAdapter:
         if self._line is None:
             raise OurBug("an adapter ran before it was opened")
         with self._secrets.kept(f"queue {self._section.queue}"):
-            reply = await self._reply(self._line, self._body(payload, context), payload, context)
+            reply = await self._reply(self._line, values_of(payload, context), context)
             return self._result(reply)
 
-    def _body(self, payload: Mapping[str, Any], context: Context) -> bytes:
-        if self._section.body == PAYLOAD:
-            return orjson.dumps(payload)
-        return orjson.dumps(filled_json(self._section.body, values_of(payload, context), self._environ))
-
-    async def _reply(
-        self, line: ReplyLine, body: bytes, payload: Mapping[str, Any], context: Context
-    ) -> bytes:
+    async def _reply(self, line: ReplyLine, values: Values, context: Context) -> bytes:
+        body = orjson.dumps(filled_body(self._section.body, values, self._environ))
         limit = asyncio.timeout(context.seconds_left())
         name = context.dispatch_id or self._clock.new_id()
         try:
@@ -138,7 +130,7 @@ class QueueAdapter:
                 await self._somebody_there(line.bus)
                 asked = Asked(line.bus.mailbox, asyncio.get_running_loop().create_future())
                 line.asked[name] = asked
-                await self._send(line.bus, self._message(name, asked, body, payload, context))
+                await self._send(line.bus, self._message(name, asked, body, values, context))
                 if line.bus.mailbox != asked.mailbox:
                     raise connection_broke()
                 return await asked.reply
@@ -159,10 +151,8 @@ class QueueAdapter:
         if found[1] == 0:
             raise Unavailable("nobody consumes it; is its worker running?")
 
-    def _message(
-        self, name: str, asked: Asked, body: bytes, payload: Mapping[str, Any], context: Context
-    ) -> Message:
-        headers = {key: text.filled(values_of(payload, context)) for key, text in self._headers.items()}
+    def _message(self, name: str, asked: Asked, body: bytes, values: Values, context: Context) -> Message:
+        headers = {key: text.filled(values) for key, text in self._headers.items()}
         key = self._section.routing_key
         return Message(
             self._section.queue if key is None else key,

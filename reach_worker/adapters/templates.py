@@ -18,6 +18,8 @@ from reach_worker.core.document import nearest
 
 FACTS: Final = ("task_id", "flow_id", "dispatch_id", "capability", "attempt", "caller", "session_id")
 """What ``{@…}`` may name."""
+PAYLOAD: Final = "payload"
+"""The shape of a body that is the payload itself."""
 
 _PIECE: Final = re.compile(
     r"(?P<brace>\{\{|\}\})|\$\{(?P<variable>[^{}]*)\}|\{(?P<place>[^{}]*)\}|(?P<stray>[{}])"
@@ -173,6 +175,11 @@ def filled_json(shape: object, values: Values, environ: Mapping[str, str]) -> ob
     """
     filled = _filled(shape, values, environ)
     return None if filled is _MISSING else filled
+
+
+def filled_body(shape: object, values: Values, environ: Mapping[str, str]) -> object:
+    """As :func:`filled_json`; the shape ``PAYLOAD`` is the payload as it is."""
+    return values.payload if shape == PAYLOAD else filled_json(shape, values, environ)
 
 
 def _filled(shape: object, values: Values, environ: Mapping[str, str]) -> object:
