@@ -53,18 +53,22 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a kind of adapter lives. Its module is imported when it is needed: not everybody speaks HTTP."""
+    """Where a kind of adapter lives. Its module is imported when it is needed: not everybody speaks HTTP.
+
+    ``needs_bus``: it is made with a way to reach a broker.
+    """
 
     module: str
     section: str
     adapter: str
+    needs_bus: bool = False
 
     def section_type(self) -> type[Section]:
         return getattr(importlib.import_module(self.module), self.section)  # type: ignore[no-any-return]
 
     def made(self, section: Section, environ: Mapping[str, str], open_bus: OpenBus) -> Adapter:
         adapter = getattr(importlib.import_module(self.module), self.adapter)
-        more = (open_bus,) if self.module == KINDS["queue"].module else ()
+        more = (open_bus,) if self.needs_bus else ()
         return adapter(section, environ, SystemClock(), *more)  # type: ignore[no-any-return]
 
 
@@ -72,7 +76,7 @@ KINDS: Final = {
     "http": Kind("reach_worker.adapters.http", "HttpSection", "HttpAdapter"),
     "chat": Kind("reach_worker.adapters.chat", "ChatSection", "ChatAdapter"),
     "command": Kind("reach_worker.adapters.command", "CommandSection", "CommandAdapter"),
-    "queue": Kind("reach_worker.adapters.queue", "QueueSection", "QueueAdapter"),
+    "queue": Kind("reach_worker.adapters.queue", "QueueSection", "QueueAdapter", needs_bus=True),
 }
 
 
