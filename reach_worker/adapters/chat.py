@@ -16,7 +16,7 @@ from reach_worker.adapters.network import Network
 from reach_worker.adapters.secrets import secrets_in
 from reach_worker.adapters.section import NetworkSection, Prices, Shape, Text, WebAddress, checked_address
 from reach_worker.adapters.telling import Telling
-from reach_worker.adapters.templates import Values, filled_json, template, values_of
+from reach_worker.adapters.templates import Template, Values, filled_json, template, values_of
 from reach_worker.adapters.tool_calls import finished_calls
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import BadRequest, Unavailable
@@ -85,6 +85,9 @@ class ChatAdapter:
         self._secrets = secrets_in(section.model_dump(), environ)
         self._url = f"{checked_address(section.base_url, environ, 'base_url').filled(Values({}, {}))}"
         self._network = Network(section, environ, self._secrets, clock, varies=False)
+        self._model = template(section.model).within(environ)
+        self._system = None if section.system is None else template(section.system).within(environ)
+        self._prompt = None if section.prompt is None else template(section.prompt).within(environ)
         self._where = f"chat with {section.model} at {self._secrets.hidden(section.base_url)}"
 
     def opened(self) -> AbstractAsyncContextManager[None]:
@@ -179,7 +182,7 @@ class ChatAdapter:
         stream = {"stream": True, "stream_options": {"include_usage": True}} if self._section.stream else {}
         parameters = filled_json(self._section.parameters, values, self._environ)
         return {
-            "model": self._filled(self._section.model, values),
+            "model": _text(self._model, values),
             **stream,
             **(parameters if isinstance(parameters, dict) else {}),
             **{name: payload[name] for name in self._section.passed_on if name in payload},
@@ -188,10 +191,10 @@ class ChatAdapter:
 
     def _messages(self, payload: Mapping[str, Any], values: Values) -> list[Any]:
         messages: list[Any] = []
-        if self._section.system is not None:
-            messages.append({"role": "system", "content": self._filled(self._section.system, values)})
-        if self._section.prompt is not None:
-            return [*messages, {"role": "user", "content": self._filled(self._section.prompt, values)}]
+        if self._system is not None:
+            messages.append({"role": "system", "content": _text(self._system, values)})
+        if self._prompt is not None:
+            return [*messages, {"role": "user", "content": _text(self._prompt, values)}]
         talk, prompt = payload.get("messages"), payload.get("prompt")
         if isinstance(talk, list):
             messages += talk
@@ -201,5 +204,7 @@ class ChatAdapter:
             raise BadRequest("the payload has neither `prompt` nor `messages`")
         return messages
 
-    def _filled(self, text: str, values: Values) -> str:
-        return template(text).within(self._environ).filled(values) or ""
+
+def _text(text: Template, values: Values) -> str:
+    """The text for one task, empty where an optional field is missing."""
+    return text.filled(values) or ""
