@@ -14,7 +14,7 @@ from reach_worker.adapters.completion import Completion, estimated_tokens
 from reach_worker.adapters.json_answer import read_json
 from reach_worker.adapters.network import Network
 from reach_worker.adapters.secrets import secrets_in
-from reach_worker.adapters.section import NetworkSection, Prices, Shape, Text, WebAddress, checked_address
+from reach_worker.adapters.section import FixedAddress, NetworkSection, Prices, Shape, Text, checked_address
 from reach_worker.adapters.telling import Telling
 from reach_worker.adapters.templates import Template, Values, filled_json, template, values_of
 from reach_worker.adapters.tool_calls import finished_calls
@@ -48,7 +48,7 @@ class ChatSection(NetworkSection):
     input_schema: ClassVar[Mapping[str, Any]] = INPUT_SCHEMA
 
     kind: Literal["chat"] = "chat"
-    base_url: WebAddress = Field(
+    base_url: FixedAddress = Field(
         description="what /chat/completions is appended to: http://localhost:8000/v1"
     )
     model: Text = Field(description="the model's name at the endpoint")
@@ -83,7 +83,7 @@ class ChatAdapter:
         self._section = section
         self._environ = environ
         self._secrets = secrets_in(section.model_dump(), environ)
-        self._url = f"{checked_address(section.base_url, environ, 'base_url').filled(Values({}, {}))}"
+        self._url = checked_address(section.base_url, environ, "base_url").filled(Values({}, {})) or ""
         self._network = Network(section, environ, self._secrets, clock, varies=False)
         self._model = template(section.model).within(environ)
         self._system = None if section.system is None else template(section.system).within(environ)

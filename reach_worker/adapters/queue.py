@@ -18,7 +18,7 @@ from reach_worker.adapters.http_status import words_of
 from reach_worker.adapters.json_answer import NOTHING, at, read_json, result_at
 from reach_worker.adapters.replies import Asked, ReplyLine, connection_broke
 from reach_worker.adapters.secrets import secrets_in
-from reach_worker.adapters.section import Kind, Pointer, Rest, Section, Shape, Text
+from reach_worker.adapters.section import FixedText, Kind, Pointer, Rest, Section, Shape, Text
 from reach_worker.adapters.templates import PAYLOAD, Values, as_text, filled_body, template, values_of
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import Unavailable
@@ -42,7 +42,7 @@ class QueueSection(Section):
     routing_key: str | None = Field(
         None, max_length=255, description="with which routing key; the queue's name where it is left out"
     )
-    broker: Text | None = Field(
+    broker: FixedText | None = Field(
         None,
         description="another broker than ours: ${LEGACY_AMQP_URL}; an address with a password never in the file",
     )

@@ -82,6 +82,18 @@ def checked_address(text: str, environ: Mapping[str, str], name: str) -> Templat
 WebAddress = Annotated[Text, AfterValidator(_web_address)]
 
 
+def _is_fixed(text: str) -> str:
+    if template(text).places:
+        raise ValueError("takes a field of the payload; it is the same for all tasks")
+    return text
+
+
+FixedText = Annotated[Text, AfterValidator(_is_fixed)]
+"""A text that is made at the start: of variables of the environment only."""
+
+FixedAddress = Annotated[WebAddress, AfterValidator(_is_fixed)]
+
+
 class Section(BaseModel):
     """The base of every ``adapter`` section."""
 

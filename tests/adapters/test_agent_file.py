@@ -8,7 +8,8 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from reach_worker.adapters import chat_agent, command_agent, http_agent, load_agent
+from reach_worker.adapters import chat_agent, command_agent, http_agent, load_agent, queue_agent
+from reach_worker.adapters.agents import no_bus
 from reach_worker.adapters.file_schema import agent_file_json_schema
 from reach_worker.adapters.http import HttpAdapter
 from reach_worker.core.tags import TagTable
@@ -169,6 +170,15 @@ def test_a_mistake_in_the_section_is_told_by_check_too(tmp_path: Path) -> None:
 def test_nobody_who_calls_chooses_the_program() -> None:
     with pytest.raises(BadInput, match=r"/adapter/argv/0: takes a field of the payload"):
         command_agent({"id": "a", "capabilities": [{"id": "b"}]}, argv=["{program}", "x"])
+
+
+@pytest.mark.parametrize("place", ["{tenant}", "{tenant?}", "{@caller}"])
+def test_nobody_who_calls_chooses_where_the_model_or_the_broker_is(place: str) -> None:
+    manifest = {"id": "a", "capabilities": [{"id": "b", "input_schema": {"type": "object"}}]}
+    with pytest.raises(BadInput, match=r"/adapter/base_url: takes a field of the payload"):
+        chat_agent(manifest, base_url=f"https://models.example/{place}/v1", model="m", environ={})
+    with pytest.raises(BadInput, match=r"/adapter/broker: takes a field of the payload"):
+        queue_agent(manifest, no_bus, queue="q", broker=f"amqp://{place}/", environ={})
 
 
 def test_the_schema_for_editors_is_up_to_date() -> None:
