@@ -1,16 +1,15 @@
 """Reading JSON that somebody else wrote: bounded words about what is none, and one place in it."""
 
-import re
 from typing import Any, Final
 
 import orjson
 
 from reach_worker.adapters.endings import Failed
+from reach_worker.core.document import pointer_parts
 
 SHOWN: Final = 200
 """Characters of what is no JSON that an error text shows."""
 
-_PARTS: Final = re.compile(r"/([^/]*)")
 NOTHING: Final = object()
 
 
@@ -30,8 +29,7 @@ def beginning(body: bytes) -> str:
 
 def at(document: Any, pointer: str) -> Any:
     """What is at a JSON pointer, ``NOTHING`` if nothing is there."""
-    for raw in _PARTS.findall(pointer):
-        part = raw.replace("~1", "/").replace("~0", "~")
+    for part in pointer_parts(pointer):
         if isinstance(document, dict) and part in document:
             document = document[part]
         elif isinstance(document, list) and part.isdecimal() and int(part) < len(document):

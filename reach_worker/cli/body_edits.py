@@ -8,10 +8,10 @@ from typing import Any, Final
 import orjson
 
 from reach_worker.core.dead_letter import DeadLetter
+from reach_worker.core.document import pointer_parts
 from reach_worker.core.replaying import HeldBack
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]*")
-_PARTS: Final = re.compile(r"/([^/]*)")
 
 
 def set_out(body: bytes) -> bytes:
@@ -86,7 +86,7 @@ def _remove(document: Any, pointer: str) -> None:
 
 def _around(document: Any, pointer: str) -> tuple[Any, str]:
     """What holds the place, and its name there."""
-    *way, last = (part.replace("~1", "/").replace("~0", "~") for part in _PARTS.findall(pointer))
+    *way, last = pointer_parts(pointer)
     for part in way:
         if isinstance(document, dict) and part in document:
             document = document[part]

@@ -60,6 +60,11 @@ def json_pointer(parts: Iterable[str | int]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
+def pointer_parts(pointer: str) -> list[str]:
+    """The way that a JSON pointer goes: ``/a~1b/0`` is ``["a/b", "0"]``."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that ``name`` was probably meant to be, or ``None``. Case and hyphens do not count."""
     by_plain = {_plain(each): each for each in sorted(known, reverse=True)}

@@ -14,6 +14,7 @@ from reach_worker.core.document import (
     fields_at,
     json_pointer,
     nearest,
+    pointer_parts,
     problems,
     validate,
 )
@@ -267,3 +268,5 @@ def test_a_known_name_is_nearest_to_itself(name: str) -> None:
 def test_pointers_escape_what_they_are_made_of() -> None:
     assert json_pointer([]) == ""
     assert json_pointer(["a/b", 0, "m~n", ""]) == "/a~1b/0/m~0n/"
+    assert pointer_parts("") == []
+    assert pointer_parts("/a~1b/0/m~0n/") == ["a/b", "0", "m~n", ""]
