@@ -31,17 +31,15 @@ def checked_section(section_type: type[Section], document: Document) -> Section:
     around: type[BaseModel] = create_model(
         "Around", __config__=ConfigDict(frozen=True), adapter=(section_type, ...)
     )
-    data = document.data if isinstance(document.data, dict) else {}
-    checked = validate(around, replace(document, data={ADAPTER: data[ADAPTER]}))
+    checked = validate(around, replace(document, data={ADAPTER: document.members[ADAPTER]}))
     return getattr(checked, ADAPTER)  # type: ignore[no-any-return]
 
 
 def manifest_document(document: Document, section_type: type[Section]) -> Document:
     """The manifest's part. Capabilities that declare no input get the schema of the adapter's kind, if it has one."""
-    data = document.data if isinstance(document.data, dict) else {}
-    manifest = {name: value for name, value in data.items() if name != ADAPTER}
+    manifest = {name: value for name, value in document.members.items() if name != ADAPTER}
     usual = getattr(section_type, "input_schema", None)
-    section = data.get(ADAPTER)
+    section = document.members.get(ADAPTER)
     capabilities = manifest.get("capabilities")
     if usual and isinstance(section, dict) and "prompt" not in section and isinstance(capabilities, list):
         manifest["capabilities"] = [
@@ -80,8 +78,7 @@ def _unknown(place: Place, known: set[str], pointer: str) -> Problem:
 
 def _texts(document: Document) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """The texts of the section that are templates."""
-    data = document.data if isinstance(document.data, dict) else {}
-    for at, text in texts(data.get(ADAPTER)):
+    for at, text in texts(document.members.get(ADAPTER)):
         try:
             template(text)
         except ValueError:

@@ -224,10 +224,10 @@ def _from_python(
 
 
 def _kind(document: Document) -> Kind:
-    data = document.data if isinstance(document.data, dict) else {}
-    if ADAPTER not in data:
-        raise BadInput(no_section(document, [name for name in data if name not in Manifest.model_fields]))
-    section = data[ADAPTER]
+    if ADAPTER not in document.members:
+        unknown = [name for name in document.members if name not in Manifest.model_fields]
+        raise BadInput(no_section(document, unknown))
+    section = document.members[ADAPTER]
     name = section.get("kind") if isinstance(section, dict) else None
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]

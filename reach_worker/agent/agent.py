@@ -138,5 +138,4 @@ class Agent:
 
 
 def _id_in(document: Document | None) -> str:
-    data = document.data if document is not None and isinstance(document.data, dict) else {}
-    return str(data.get("id") or "")
+    return "" if document is None else str(document.members.get("id") or "")

@@ -29,7 +29,7 @@ def manifest_document(manifest: Manifest | Path | str) -> Document:
 
 def overridden(code: Mapping[str, Any], document: Document) -> Document:
     """The fields of the document, and from the code those that it does not say; capabilities are joined by their ids."""
-    given = dict(document.data) if isinstance(document.data, dict) else {}
+    given = document.members
     by_id = {fold(each["id"]): each for each in code["capabilities"]}
     from_code = {json_pointer((name,)) for name in code if name not in given}
     listed = given.get("capabilities", [])
@@ -51,16 +51,14 @@ def overridden(code: Mapping[str, Any], document: Document) -> Document:
 
 def declared_capability(document: Document | None, capability_id: str) -> Mapping[str, Any]:
     """What the document says of a capability."""
-    data = document.data if document is not None and isinstance(document.data, dict) else {}
-    listed = data.get("capabilities", [])
+    listed = [] if document is None else document.members.get("capabilities", [])
     named = [each for each in listed if _id(each) == capability_id] if isinstance(listed, list) else []
     return named[0] if named else {}
 
 
 def all_handled(agent_id: str, document: Document, handled: Sequence[str]) -> None:
     """Raises ``BadInput`` with the place of every capability that no function handles."""
-    data = document.data if isinstance(document.data, dict) else {}
-    listed = data.get("capabilities", [])
+    listed = document.members.get("capabilities", [])
     names = [_id(each) for each in listed] if isinstance(listed, list) else []
     problems = []
     for index, name in enumerate(names):

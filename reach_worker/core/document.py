@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -40,6 +40,11 @@ class Document:
     values: Mapping[str, Place] = field(default_factory=dict)
     keys: Mapping[str, Place] = field(default_factory=dict)
     bare: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """The data's members; none where it is no object."""
+        return self.data if isinstance(self.data, dict) else {}
 
     def place(self, pointer: str) -> Place:
         """The place of the key or value at ``pointer``, or of the nearest thing around it."""

@@ -144,7 +144,7 @@ def read_folder(path: Path, tags: TagTable) -> Folder:
 
 def manifest_in(document: Document, tags: TagTable) -> Manifest:
     """The manifest in a file; of one with an ``adapter`` section, which has to be right too, the rest of it."""
-    if isinstance(document.data, dict) and ADAPTER in document.data:
+    if ADAPTER in document.members:
         from reach_worker.adapters.agents import checked  # noqa: PLC0415 - few fleets have such files
 
         return checked(document).manifest.with_tags(tags)
