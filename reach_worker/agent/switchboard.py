@@ -86,10 +86,10 @@ class Switchboard:
             for call in to_send:
                 call.tried = True
             messages = [self._message(call, mailbox) for call in to_send]
-            results = await self._bus.publish([*off, *messages])
-            for call, result in zip(to_send, results[len(off) :], strict=True):
+            results = (await self._bus.publish([*off, *messages]))[len(off) :]
+            for call, result in zip(to_send, results, strict=True):
                 call.sent_to = mailbox if result is Sent.CONFIRMED else ""
-            if any(result is not Sent.CONFIRMED for result in results[len(off) :]):
+            if any(result is not Sent.CONFIRMED for result in results):
                 await self._clock.sleep(AGAIN_S)
                 self._work.set()
 
