@@ -67,8 +67,7 @@ class SqliteBeside:
 
     async def _there(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         work = asyncio.run_coroutine_threadsafe(ask(), self._loop)
-        done = asyncio.wrap_future(
-            work
-        )  # first, so that this loop knows before the work is no longer waited for
+        # First, so that this loop knows before the work is no longer waited for.
+        done = asyncio.wrap_future(work)
         self._time.watch(work, PATIENCE_S)
         return await done
