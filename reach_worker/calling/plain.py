@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
@@ -165,10 +166,10 @@ class PlainClient:
         try:
             while True:
                 while len(doing) < concurrency and not (doing and doing[0].future.done()):
-                    payload = next(source, None)
-                    if payload is None:
+                    taken = list(islice(source, 1))
+                    if not taken:
                         break
-                    work = self._reach.call(capability, payload, timeout=timeout, **options)
+                    work = self._reach.call(capability, taken[0], timeout=timeout, **options)
                     doing.append(self._begin(work))
                 if not doing:
                     return

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 import threading
+from typing import Any, Self
 
 import pytest
 
 import reach_worker
 from reach_worker import ReachClient
 from reach_worker.calling.client import Cancellation, Handle
+from reach_worker.calling.plain import PlainClient
 from reach_worker.errors import BadInput, BrokerUnavailable, OurBug
 
 NOBODY = "amqp://guest:guest@127.0.0.1:1/"
@@ -56,6 +58,22 @@ def test_no_broker_at_the_start_is_an_error_for_the_plain_one_too_and_leaves_no_
     assert "reach client" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(OurBug, match="before close"):
         reach.call("text.echo", {})
+
+
+class Echoing(ReachClient):
+    """It gives every payload back, and needs no broker for that."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def call(self, capability: str | None, payload: Any, **_: Any) -> Any:  # noqa: ARG002 - as the client's
+        return payload
+
+
+def test_a_payload_that_is_none_is_no_end_of_a_plain_map() -> None:
+    given: list[Any] = [{"n": 1}, None, {"n": 3}]
+    with PlainClient(Echoing(NOBODY)) as plain:
+        assert list(plain.map("text.echo", given)) == given
 
 
 def test_a_cancellation_is_true_where_it_was_done() -> None:
