@@ -31,7 +31,8 @@ class Wanted:
 
 async def print_stream(settings: Settings, wanted: Wanted, *, as_json: bool) -> int:
     """Publish the task and print what comes of it until it is over; the exit status. Cancelled, it cancels the task."""
-    show = _print_json_event if as_json else Printer(wanted.lines).show
+    printer = None if as_json else Printer(wanted.lines)
+    show = _print_json_event if printer is None else printer.show
     async with ReachClient(settings=settings) as reach:
         events = reach.stream(wanted.capability, wanted.payload, timeout=wanted.timeout, **wanted.options)
         try:
@@ -39,6 +40,8 @@ async def print_stream(settings: Settings, wanted: Wanted, *, as_json: bool) -> 
                 async for event in events:
                     show(event)
         except TaskError as error:
+            if printer is not None:
+                printer.end_line()
             print_task_error(error, as_json=as_json)
             return TROUBLE
     return OK
@@ -90,7 +93,7 @@ class Printer:
             case Started(agent, attempt):
                 self._mark(f"agent {agent}, attempt {attempt}")
             case Rerouted(agent, attempt):
-                self._end_line()
+                self.end_line()
                 self._shown = False
                 self._mark(f"begun anew: agent {agent}, attempt {attempt}; what came before is worth nothing")
             case Progress(fraction, note):
@@ -99,7 +102,7 @@ class Printer:
             case ChunksLost(missing):
                 self._mark(f"{'some' if missing is None else missing} chunks were lost")
             case Result():
-                self._end_line()
+                self.end_line()
                 print_answer(answer_of(event.answer), as_json=False, with_result=not self._shown)
             case _:
                 assert_never(event)
@@ -110,17 +113,18 @@ class Printer:
             click.echo(visible(value, lines=True), nl=self.lines)
             self._open = not self.lines and (not value.endswith("\n") if value else self._open)
         else:
-            self._end_line()
+            self.end_line()
             click.echo(json_text(value), nl=False)
         sys.stdout.flush()
 
     def _mark(self, text: str) -> None:
         """Beside the output; what is written to a file or a pipe is not broken up by it."""
         if self._open and sys.stdout.isatty():
-            self._end_line()
+            self.end_line()
         say(text)
 
-    def _end_line(self) -> None:
+    def end_line(self) -> None:
+        """What comes next begins on a line of its own."""
         if self._open:
             click.echo()
             self._open = False

@@ -149,6 +149,9 @@ def test_a_stream_at_the_command_line(fleet: Processes) -> None:
     refused = stream(ECHO, {"text": "refuse"}, "--task-id", "shell-2")
     assert refused.status == 1
     assert refused.out == "task shell-2 dead_letter, bad_request: that is no text I know\n"
+    broken = stream(SPELL, {"text": "abc", "breaks": 9}, "--task-id", "shell-5")
+    assert broken.status == 1
+    assert broken.out.startswith("ab\n" * 4 + "task shell-5 dead_letter, attempts_exhausted: ")
     late = stream(HOLD, {"seconds": 15}, "--timeout", "500ms", "--task-id", "shell-3", "--deadline", "30s")
     assert (late.status, late.out) == (1, "task shell-3: no answer within 0.5 s; it is cancelled\n")
 
