@@ -6,10 +6,9 @@ from pathlib import Path
 from reach_worker import wiring
 from reach_worker.adapters import AdapterAgent, load_agent
 from reach_worker.cli.invocation import Invocation
+from reach_worker.settings.fleet import SUFFIXES
 
 log = logging.getLogger(__name__)
-
-SUFFIXES = (".yaml", ".yml")
 
 
 def is_adapter_file(place: str) -> bool:

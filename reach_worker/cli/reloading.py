@@ -8,15 +8,13 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Se
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Final
 
+from reach_worker.cli.adapter_file import is_adapter_file
 from reach_worker.cli.failures import OK
 from reach_worker.cli.invocation import Invocation
 from reach_worker.cli.output import say
 from reach_worker.errors import BadInput, Problem
-
-SUFFIXES: Final = (".yaml", ".yml")
-"""Beside Python's own: manifests."""
+from reach_worker.settings.fleet import SUFFIXES
 
 
 def serve_reloading(
@@ -40,7 +38,9 @@ def serve_reloading(
 
 
 def source_folder(place: str, here: Path) -> Path:
-    """The folder of the package, or of the module, that a place begins with; nothing is imported for that."""
+    """The folder of the package, of the module, or of the file that a place begins with; nothing is imported for that."""
+    if is_adapter_file(place):
+        return (here / place).parent
     top = place.partition(":")[0].partition(".")[0]
     spec = PathFinder.find_spec(top, [str(here), *sys.path])
     if spec is not None and spec.submodule_search_locations:
@@ -55,7 +55,7 @@ def changed_files(folders: Sequence[Path], file: Path | None) -> AsyncIterator[l
     except ImportError:
         hint = "pip install 'reach-worker[reload]'"
         raise BadInput(Problem("--reload needs the library watchfiles", hint=hint)) from None
-    is_source = PythonFilter(extra_extensions=SUFFIXES)
+    is_source = PythonFilter(extra_extensions=SUFFIXES)  # manifests, beside Python's own
     named = None if file is None else file.resolve()
     roots = {folder.resolve() for folder in folders} | (set() if named is None else {named.parent})
 

@@ -15,10 +15,14 @@ from reach_worker.cli.reloading import changed_files, source_folder
         ("alone", "."),
         ("package.agents:mine", "package"),
         ("nowhere:agent", "."),
+        ("agents/weather.yaml", "agents"),
+        ("weather.yml", "."),
         ("", "."),
     ],
 )
-def test_the_folder_of_the_module_or_of_its_package(folder: str, place: str, tmp_path: Path) -> None:
+def test_the_folder_of_the_module_of_its_package_or_of_the_file(
+    folder: str, place: str, tmp_path: Path
+) -> None:
     (tmp_path / "alone.py").touch()
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("raise RuntimeError('it must not be imported')\n")
