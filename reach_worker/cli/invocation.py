@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 DEFAULT_CONFIG: Final = Path("config/reach.yaml")
 _LINE: Final = "%(asctime)s %(levelname)-7s %(message)s"
 _TIME: Final = "%Y-%m-%dT%H:%M:%S%z"
-_OTHERS: Final = ("aio_pika", "aiormq", "aiosqlite")
-"""Libraries that log what they raise as well; we say it once."""
+_OTHERS: Final = ("aio_pika", "aiormq", "aiosqlite", "watchfiles")
+"""Libraries that log what they raise, or what we say ourselves; it is said once."""
 _INDISCREET: Final = ("httpcore", "httpx")
 """Libraries that log addresses and headers, which may hold keys."""
 

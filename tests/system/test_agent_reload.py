@@ -60,6 +60,7 @@ def test_a_change_starts_it_again_and_a_mistake_is_shown_and_waited_out(
     agent.wait_for(r"being_written\.py:1:7: invalid syntax")
     agent.wait_for(r"^the worker has ended with status 2; waiting for a change")
     assert "closed 2" in agent.log()
+    assert "change detected" not in agent.log()  # said once, and in our words
 
     write(tmp_path, "3")
     agent.wait_for(r"(?s)opened 3.*is up")
