@@ -69,7 +69,6 @@ def recorded(processes: Processes, task_id: str) -> None:
     """Wait until the router has written down that it has sent a task: what was published cannot come again then."""
     store = Path(processes.environment["REACH_STORE__PATH"])
     wait_until(lambda: bool((known := histories(store).get(task_id)) and known.dispatches))
-    processes.reach("explain", task_id)
 
 
 class Worker:
@@ -162,45 +161,47 @@ def test_failure_and_silence_are_attempts(
     ]
 
 
+@pytest.fixture
+def held(
+    processes: Processes, names: Names, channel: BlockingChannel, broker_url: str, mailbox: str
+) -> Iterator[tuple[Worker, Any, Any]]:
+    """A worker with the method and the properties of task ``t1``, whose router was killed meanwhile."""
+    router = processes.router()
+    with open_channel(broker_url) as its_own:
+        worker = Worker(its_own, names.agent("counter"))
+        publish(channel, names, mailbox, "t1")
+        method, properties, _ = worker.take()
+        recorded(processes, "t1")
+        router.kill()
+        yield worker, method, properties
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_reply_counts_though_the_router_was_killed(
     processes: Processes,
-    names: Names,
+    held: tuple[Worker, Any, Any],
     channel: BlockingChannel,
-    broker_url: str,
     mailbox: str,
     *,
     fails: bool,
 ) -> None:
-    router = processes.router()
-    with open_channel(broker_url) as its_own:
-        worker = Worker(its_own, names.agent("counter"))
-        publish(channel, names, mailbox, "t1")
-        method, properties, _ = worker.take()
-        recorded(processes, "t1")
-        router.kill()
-        worker.reply(method, properties, b"2", **({"x_reach_outcome": "failed"} if fails else {}))
-        processes.router()
-        if fails:
-            method, properties, body = worker.take()
-            assert json.loads(body)["payload"] == {"text": "one two"}
-            worker.reply(method, properties, b"2")
-        told = answer(channel, mailbox)
-        assert (told["result"], told["attempt"]) == (2, 2 if fails else 1)
+    worker, method, properties = held
+    worker.reply(method, properties, b"2", **({"x_reach_outcome": "failed"} if fails else {}))
+    processes.router()
+    if fails:
+        method, properties, body = worker.take()
+        assert json.loads(body)["payload"] == {"text": "one two"}
+        worker.reply(method, properties, b"2")
+    told = answer(channel, mailbox)
+    assert (told["result"], told["attempt"]) == (2, 2 if fails else 1)
 
 
 def test_no_reply_and_a_router_that_was_killed_is_a_time_out(
-    processes: Processes, names: Names, channel: BlockingChannel, broker_url: str, mailbox: str
+    processes: Processes, held: tuple[Worker, Any, Any], channel: BlockingChannel, mailbox: str
 ) -> None:
-    router = processes.router()
-    with open_channel(broker_url) as its_own:
-        worker = Worker(its_own, names.agent("counter"))
-        publish(channel, names, mailbox, "t1")
-        method, _, _ = worker.take()
-        recorded(processes, "t1")
-        router.kill()
-        worker.forget(method)
-        processes.router()
-        method, properties, _ = worker.take()
-        worker.reply(method, properties, b"2")
-        assert answer(channel, mailbox)["attempt"] == 2
+    worker, method, _ = held
+    worker.forget(method)
+    processes.router()
+    method, properties, _ = worker.take()
+    worker.reply(method, properties, b"2")
+    assert answer(channel, mailbox)["attempt"] == 2
