@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reach_worker.core.manifest import load_manifest
+from reach_worker.core.policy import PRESETS
 from reach_worker.core.tags import TagTable
 from reach_worker.settings import Settings
 from tests.system.processes import Processes
@@ -23,8 +24,12 @@ SET_UP = {
     "export REACH_AMQP_URL=$(scripts/broker start)",
     ". .venv/bin/activate",
     "scripts/broker stop",
+    "scripts/chaos",
+    "scripts/chaos --short --json",
+    "scripts/chaos --seed 7",
+    "scripts/chaos --minutes 60",
 }
-"""What the tests in ``tests/tooling`` and ``tests/demo`` run: here a broker and an environment are there already."""
+"""What other tests run (``tooling``, ``demo``, ``system/test_chaos.py``): broker and environment are there already."""
 
 
 CALLING = {
@@ -113,6 +118,7 @@ def test_tour(processes: Processes, prefix: str, tmp_path: Path) -> None:
         )
         printed = result.stdout + result.stderr
         assert "Traceback" not in printed
+        assert result.returncode in (0, 1), f"{shown.command}\nis no command, it says:\n{printed}"
         for line in shown.output:
             assert said(line, printed), f"{shown.command}\nshould print {line!r}, printed:\n{printed}"
     answer = run_example("publish_with_pika.py", processes)
@@ -169,12 +175,51 @@ def test_manifest_example_is_valid() -> None:
     assert manifest.id == "log-analyzer"
 
 
-def test_settings_table_names_real_settings() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| (.*?) \|", README.split("## Configuration")[1].split("## ")[0], re.MULTILINE
+def settings_rows() -> list[tuple[str, list[str], list[str]]]:
+    """The rows of the table of settings: section, names, and what it says of the default of each."""
+    table = re.findall(
+        r"^\| `(\w+)` \| (.*?) \| (.*?) \|$",
+        README.split("## Configuration")[1].split("## ")[0],
+        re.MULTILINE,
     )
-    assert {section for section, _ in rows} == set(Settings.model_fields)
-    for section, examples in rows:
+    return [
+        (
+            section,
+            re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", names)),
+            re.sub(r" \(.*", "", told).split(", "),
+        )
+        for section, names, told in table
+    ]
+
+
+def test_settings_table_names_real_settings() -> None:
+    assert {section for section, _, _ in settings_rows()} == set(Settings.model_fields)
+    for section, names, _ in settings_rows():
         known = type(getattr(Settings(), section)).model_fields
-        for name in re.findall(r"`(\w+)`", examples):
+        for name in names:
             assert name in known, f"{section}.{name}"
+
+
+def test_settings_table_tells_their_defaults() -> None:
+    routing = Settings().routing
+    of_the_preset = {"explore": PRESETS[routing.preset].explore}
+    for section, names, told in settings_rows():
+        for name, default in zip(names, told, strict=True):
+            found = getattr(getattr(Settings(), section), name)
+            assert meant(default) == plain(found or of_the_preset.get(name)), f"{section}.{name}"
+
+
+def meant(told: str) -> object:
+    """What a cell of the table says a default is."""
+    if told in ("–", "no limit"):
+        return None
+    number, _, unit = told.partition(" ")
+    if re.fullmatch(r"[\d.]+", number):
+        return float(number) * {"": 1, "KiB": 1024, "MiB": 1024**2}[unit]
+    return told.strip("`")
+
+
+def plain(default: object) -> object:
+    """A default as the table can say it: of several the first."""
+    first = default[0] if isinstance(default, tuple) else default
+    return str(first) if isinstance(first, Path) else first or None
