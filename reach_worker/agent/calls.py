@@ -120,7 +120,7 @@ class AttemptCalls:
         budget_s = self.policy.seconds - self._spent.by(now)
         if len(self._calls) >= self.policy.max:
             raise CallLimit(
-                f"{len(self._calls)} calls to other agents are the most of one task (calls.max); "
+                f"{len(self._calls)} calls to other agents are the most of one attempt (calls.max); "
                 f"this would be one more, of {capability}"
             )
         if budget_s <= 0:

@@ -5,10 +5,19 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from reach_worker.agent.life import CLOSING_S
+from reach_worker.bus.topology import private
+from reach_worker.calling.client import TIMEOUT_S, ReachClient
+from reach_worker.calling.order import EARLIER_S
+from reach_worker.calling.streaming import PREFETCH
+from reach_worker.chaos.kinds import Kind
+from reach_worker.chaos.scale import FULL
+from reach_worker.core.long_run import LEASE_S
 from reach_worker.core.manifest import load_manifest
 from reach_worker.core.policy import PRESETS
 from reach_worker.core.tags import TagTable
@@ -223,3 +232,28 @@ def plain(default: object) -> object:
     """A default as the table can say it: of several the first."""
     first = default[0] if isinstance(default, tuple) else default
     return str(first) if isinstance(first, Path) else first or None
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"{FULL.tasks:,} tasks of {len(Kind)} kinds",
+        f"while {FULL.faults} faults happen",
+        f"holds {PREFETCH} messages here and {private('').arguments['x-max-length']:,} on the broker",
+        f"in {CLOSING_S:g} s together",
+        f"After `timeout` seconds ({TIMEOUT_S:g};",
+        f"is up to {EARLIER_S:g} s earlier",
+        f"`concurrency` ({signature(ReachClient.map).parameters['concurrency'].default}) at once",
+        f"comes back to the routers every {LEASE_S:g} s",
+        f"{Settings().handoff.hops} hops (`handoff.hops`)",
+        f"may make {Settings().calls.max} calls and spend {Settings().calls.seconds:g} s in them",
+        f"sends a heartbeat every {Settings().presence.heartbeat_s:g} s",
+        f"{Settings().retry.budget_share * 100:g} % of recent first attempts",
+        f"always {Settings().retry.budget_floor_per_min:g} a minute",
+        f"After {Settings().timeouts.min_successes} successes",
+        f"{Settings().timeouts.factor:g} times the agent's 99th percentile",
+        f"at least {Settings().timeouts.floor_ms / 1000:g} s;",
+    ],
+)
+def test_numbers_in_its_sentences_are_those_of_the_code(sentence: str) -> None:
+    assert sentence in " ".join(README.split())
