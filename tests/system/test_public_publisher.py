@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,10 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPChannelError, AMQPConnectionError
 
+from reach_worker.core.announcement import instance_keys, manifest_key, presence_key
+from reach_worker.core.cancel import CANCEL_TASK
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.lookup import FETCH
 from reach_worker.core.names import Names
 from reach_worker.core.reply_address import DIRECT
 from reach_worker.store import StoreReader
@@ -20,6 +24,7 @@ from tests.bus.private_node import Node
 from tests.system.conftest import fresh_prefix, fresh_processes, open_channel
 from tests.system.letters import ready
 from tests.system.processes import Processes
+from tests.system.test_readme import README
 from tests.tooling.observing import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.system]
@@ -33,9 +38,9 @@ class Eve:
     def __init__(self, node: Node, names: Names) -> None:
         self.exchange = names.tasks
         self.url = node.url.replace("guest:guest", "eve:secret")
-        exchange = names.tasks.replace(".", r"\.")
+        self.writes = "^{}$".format(names.tasks.replace(".", r"\."))
         node.ctl("add_user", "eve", "secret")
-        node.ctl("set_permissions", "-p", "/", "eve", "", f"^{exchange}$", "")
+        node.ctl("set_permissions", "-p", "/", "eve", "", self.writes, "")
 
     def publish(
         self, body: bytes = TASK, *, exchange: str | None = None, key: str = "k", **properties: Any
@@ -141,6 +146,23 @@ def test_only_the_public_exchange_is_open(eve: Eve, ours: Names) -> None:
     assert eve.publish(message_id="allowed") == ""
     for exchange, key in (("", ours.returns), ("", ours.intake), (ours.events, "who"), (ours.lost, "k")):
         assert "ACCESS_REFUSED" in eve.publish(exchange=exchange, key=key)
+
+
+def test_with_the_readmes_topic_permission_she_cancels_and_forges_no_announcement(
+    node: Node, eve: Eve, ours: Names
+) -> None:
+    (keys,) = re.findall(r"set_topic_permissions USER reach\.v1\.events\s'(\S+)' ''", README)
+    writes = "|".join(name.replace(".", r"\.") for name in (ours.tasks, ours.events))
+    node.ctl("set_permissions", "-p", "/", "eve", "", f"^({writes})$", "")
+    node.ctl("set_topic_permissions", "-p", "/", "eve", ours.events, keys, "")
+    try:
+        for key in (CANCEL_TASK, FETCH):
+            assert eve.publish(b'{"task_id": "nobodys"}', exchange=ours.events, key=key) == ""
+        for key in ("who", *instance_keys("quick"), presence_key("quick"), manifest_key("quick")):
+            assert "ACCESS_REFUSED" in eve.publish(b"{}", exchange=ours.events, key=key)
+    finally:
+        node.ctl("clear_topic_permissions", "-p", "/", "eve")
+        node.ctl("set_permissions", "-p", "/", "eve", "", eve.writes, "")
 
 
 def test_forged_headers_are_stripped(eve: Eve, fleet: Processes, ours: Names) -> None:
