@@ -115,10 +115,13 @@ STATUSES = [
     (403, OutcomeClass.UNAVAILABLE),
     (404, OutcomeClass.UNAVAILABLE),
     (405, OutcomeClass.UNAVAILABLE),
+    (407, OutcomeClass.UNAVAILABLE),
     (408, OutcomeClass.TIMEOUT),
     (409, OutcomeClass.BAD_REQUEST),
+    (410, OutcomeClass.UNAVAILABLE),
     (413, OutcomeClass.BAD_REQUEST),
     (422, OutcomeClass.BAD_REQUEST),
+    (425, OutcomeClass.UNAVAILABLE),
     (429, OutcomeClass.RATE_LIMITED),
     (500, OutcomeClass.FAILED),
     (501, OutcomeClass.UNAVAILABLE),
@@ -139,8 +142,9 @@ async def test_what_a_status_means(status: int, kind: OutcomeClass) -> None:
     assert "these words" in words
 
 
-async def test_a_404_is_the_callers_fault_where_the_address_varies() -> None:
-    async with web(reply({}, 404)) as site:
+@pytest.mark.parametrize("status", [404, 410])
+async def test_what_is_not_there_is_the_callers_fault_where_the_address_varies(status: int) -> None:
+    async with web(reply({}, status)) as site:
         kind, _ = await ending_of(agent(f"{site.url}/users/{{id}}"), {"id": 7})
     assert kind is OutcomeClass.BAD_REQUEST
 
@@ -170,13 +174,13 @@ async def test_a_table_in_the_file_has_the_last_word() -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, 503, 529])
 async def test_how_long_it_rests(headers: dict[str, str], seconds: float, status: int) -> None:
     async with web(reply({}, status, headers=headers)) as site:
         with pytest.raises(AgentOutcome) as found:
             await result_of(agent(site.url))
     readable = headers and headers["retry-after"] not in ("soon", "-3", "nan")
-    if status == 503 and not readable:
+    if status != 429 and not readable:
         assert found.value.kind is OutcomeClass.UNAVAILABLE
     else:
         assert (found.value.kind, found.value.retry_after_s) == (OutcomeClass.RATE_LIMITED, seconds)
