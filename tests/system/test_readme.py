@@ -17,6 +17,7 @@ from reach_worker.calling.order import EARLIER_S
 from reach_worker.calling.streaming import PREFETCH
 from reach_worker.chaos.kinds import Kind
 from reach_worker.chaos.scale import FULL
+from reach_worker.core.group import MOST_LEGS
 from reach_worker.core.long_run import LEASE_S
 from reach_worker.core.manifest import load_manifest
 from reach_worker.core.policy import PRESETS
@@ -239,6 +240,7 @@ def plain(default: object) -> object:
     [
         f"{FULL.tasks:,} tasks of {len(Kind)} kinds",
         f"while {FULL.faults} faults happen",
+        f"can work gets it, {MOST_LEGS} at most",
         f"holds {PREFETCH} messages here and {private('').arguments['x-max-length']:,} on the broker",
         f"in {CLOSING_S:g} s together",
         f"After `timeout` seconds ({TIMEOUT_S:g};",
