@@ -1,7 +1,7 @@
 """What the services need of the outside: a clock, a bus, a store. Narrow on purpose; each has one real adapter."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -136,6 +136,11 @@ class Inbox(Protocol):
     """What has arrived and was not taken yet, by subscription name."""
 
     arrived: asyncio.Event
+
+    @property
+    def waiting(self) -> Mapping[str, Sequence[Delivery]]:
+        """All of it, to look at."""
+        ...
 
     def take(self, name: str, limit: int | None = None) -> list[Delivery]:
         """Take what there is of one subscription, oldest first."""

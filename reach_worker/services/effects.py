@@ -52,32 +52,60 @@ async def carry_out(steps: Sequence[Step], bus: Bus, store: Store) -> Carried:
     """Carry out all steps of a turn together: one burst of messages, one transaction, one batch of acknowledgements."""
     carried = Carried()
     steps = await _prepared(steps, bus, store, carried)
-    messages = [
-        message for step in steps for message in (*step.send, *(message for message, _ in step.offer))
-    ]
-    results = iter(await bus.publish(messages) if messages else [])
-    rows: list[Row] = []
-    acks: list[Delivery] = []
+    sent = done_or_undone(steps, await publish(steps, bus), bus)
+    for step, worst in sent.undone:
+        undo(step, worst, carried.again)
+    carried.again += sent.again
+    if sent.rows:
+        carried.recorded = await store.record(sent.rows)
+    await bus.ack(sent.acks)
+    return carried
+
+
+@dataclass(slots=True)
+class SentSteps:
+    """What is left to do once the broker has answered: rows to record, then deliveries to acknowledge.
+
+    ``undone``: steps that were not sent, each with its worst result; they are not undone yet. ``again``: deliveries to be
+    handled again.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    acks: list[Delivery] = field(default_factory=list)
+    undone: list[tuple[Step, Sent]] = field(default_factory=list)
+    again: list[Delivery] = field(default_factory=list)
+
+
+async def publish(steps: Sequence[Step], bus: Bus) -> list[Sent]:
+    """Send all that the steps send and offer, in one burst."""
+    messages = [message for step in steps for message in step.send]
+    if any(step.offer for step in steps):
+        messages = [
+            message for step in steps for message in (*step.send, *(message for message, _ in step.offer))
+        ]
+    return await bus.publish(messages) if messages else []
+
+
+def done_or_undone(steps: Sequence[Step], answers: Sequence[Sent], bus: Bus) -> SentSteps:
+    """Tell the steps that were sent so; ``answers`` are of their messages, in order."""
+    sent, results = SentSteps(), iter(answers)
     for step in steps:
-        sent = [next(results) for _ in step.send]
+        of_step = [next(results) for _ in step.send]
         offered = [(next(results), row) for _, row in step.offer]
-        worst = next((result for result in _WORST_FIRST if result in sent), None)
+        worst = next((result for result in _WORST_FIRST if result in of_step), None)
         if worst is None and not all(_known(result, step, bus) for result, _ in offered):
             worst = Sent.UNCERTAIN
         if worst is not None:
-            _undo(step, worst, carried.again)
+            sent.undone.append((step, worst))
             continue
-        rows += step.rows
+        sent.rows += step.rows
         if step.put_off:
-            carried.again += step.acks
+            sent.again += step.acks
             continue
-        rows += [row for result, row in offered if result is not Sent.CONFIRMED]
-        acks += step.acks
+        sent.rows += [row for result, row in offered if result is not Sent.CONFIRMED]
+        sent.acks += step.acks
         step.done()
-    if rows:
-        carried.recorded = await store.record(rows)
-    await bus.ack(acks)
-    return carried
+    return sent
 
 
 async def _prepared(steps: Sequence[Step], bus: Bus, store: Store, carried: Carried) -> Sequence[Step]:
@@ -113,7 +141,7 @@ def _not_recorded(steps: Sequence[Step], again: list[Delivery]) -> list[Step]:
     """The steps that may be carried out all the same; the others are undone."""
     for step in steps:
         if step.before:
-            _undo(step, Sent.REFUSED, again)
+            undo(step, Sent.REFUSED, again)
     return [step for step in steps if not step.before]
 
 
@@ -129,7 +157,7 @@ async def _first_ones(steps: Sequence[Step], store: Store, again: list[Delivery]
         elif task is not None and step.overtaken is not None:
             found.append(step.overtaken(task.has(step.first[1])))
         else:
-            _undo(step, Sent.REFUSED, again)
+            undo(step, Sent.REFUSED, again)
     return found
 
 
@@ -142,11 +170,12 @@ async def _led(steps: Sequence[Step], bus: Bus, again: list[Delivery]) -> list[S
         if all(result is Sent.CONFIRMED for result in sent):
             found.append(step)
         else:
-            _undo(step, Sent.REFUSED, again)  # of the step itself it is certain: nothing was sent
+            undo(step, Sent.REFUSED, again)  # of the step itself it is certain: nothing was sent
     return found
 
 
-def _undo(step: Step, worst: Sent, again: list[Delivery]) -> None:
+def undo(step: Step, worst: Sent, again: list[Delivery]) -> None:
+    """Take back what a step that was not sent had changed; without an ``undo`` its deliveries are handled again."""
     if step.undo is not None:
         step.undo(worst)
     else:

@@ -148,6 +148,7 @@ class Admission:
         ids = list({item.envelope.task_id for item in read})
         if not ids:
             return {}
+        await self._desk.before_deciding(ids)
         known = await self._store.known_tasks(ids)
         ended = self._desk.hands.ended
         for task_id in ids:

@@ -1,6 +1,6 @@
 """What the router's three steps share: who it is, its policies, its fleet, its hands."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,13 +80,18 @@ class Recording:
         return True
 
 
+async def _nothing_under_way(_task_ids: Collection[str]) -> None:
+    """What was decided is carried out already."""
+
+
 @dataclass(slots=True)
 class Desk:
     """Where the three steps meet.
 
     ``lives``: whether another router was heard lately, or could not be heard yet. ``alone``: whether there is certainly
     no other one.
-    ``session``: the broker session's number.
+    ``before_deciding``: to be awaited with the tasks that are about to be decided on. ``session``: the broker session's
+    number.
     """
 
     router_id: str
@@ -100,6 +105,7 @@ class Desk:
     counts: Counts = field(default_factory=Counts)
     lives: Callable[[str], bool] = lambda _router_id: False
     alone: Callable[[], bool] = lambda: False
+    before_deciding: Callable[[Collection[str]], Awaitable[None]] = _nothing_under_way
     session: int = 0
     to_tell: list[News] = field(default_factory=list)
     retry_budget: RetryBudget = field(init=False)

@@ -1,12 +1,15 @@
 """The router's turn: hear who is there, settle what ended, admit what arrived, bind what can be bound, carry it all out.
 
 Everything that has arrived is handled together: one burst of messages with pipelined confirms, one
-transaction, one batch of acknowledgements. One task runs the turns, so nothing here needs a lock.
+transaction, one batch of acknowledgements. One task runs the turns, so nothing here needs a lock. What a turn has
+decided goes on a conveyor, and where nothing but new tasks and ordinary outcomes has come (:mod:`calm`), the next
+turn begins at once; any other first waits until all that was decided is sent.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from reach_worker.core.admission import CALL
@@ -25,11 +28,12 @@ from reach_worker.core.slots import Lease
 from reach_worker.core.status import QUESTION, Health
 from reach_worker.ports import ConsumingBus, Store
 from reach_worker.services.consumers import Consumers
-from reach_worker.services.effects import Step, carry_out
+from reach_worker.services.effects import Step
 from reach_worker.services.fleet_watch import FleetWatch
 from reach_worker.services.news import News
 from reach_worker.services.router.admit import Admission
 from reach_worker.services.router.bind import Binder
+from reach_worker.services.router.calm import only_ordinary
 from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
@@ -39,13 +43,13 @@ from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.lanes import Lanes
 from reach_worker.services.router.lookups import Lookups
+from reach_worker.services.router.outgoing import Outgoing
 from reach_worker.services.router.reread import reread
 from reach_worker.services.router.settle import Settlement
 from reach_worker.services.router.sources import Sources
 from reach_worker.services.router.standby import Standby
 from reach_worker.services.router.status import Status
 from reach_worker.services.router.take_back import TakeBack
-from reach_worker.services.router.waiters import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +91,10 @@ class Router:
         self.watch.unready = self._sources.unready
         self._status = Status(desk, self.watch, self._lanes, self._sources, health)
         self._lookups = Lookups(desk, store)
-        self._waiters = Waiters(desk, store)
         self._take_back = TakeBack(desk, bus, self._admission, self._settlement, self._standby, presence)
         self._consumers = Consumers(desk.fleet, presence, desk.names, desk.clock, bus)
         self._foreign = Foreign(desk, bus, self._settlement, store)
+        self._outgoing = Outgoing(desk, bus, store, self._dispatcher)
         self._ticked = float("-inf")
         self._fresh: list[Changed] = []
         self.stop_asked = asyncio.Event()
@@ -122,10 +126,16 @@ class Router:
 
     async def run(self) -> None:
         """Turn until asked to stop, then drain: take no more, hand back what waits, wait for what is out."""
-        while not self.stop_asked.is_set():
-            await self._wait()
-            await self.turn()
+        async with self.flowing:
+            while not self.stop_asked.is_set():
+                await self._wait()
+                await self.advance()
         await self.drain()
+
+    @property
+    def flowing(self) -> AbstractAsyncContextManager[None]:
+        """Within this context turns may :meth:`advance`; at its end all that they decided is carried out."""
+        return self._outgoing.flowing()
 
     def take_files(self, changed: Changed) -> None:
         """What was read again from the files; the next turn, which this wakes, takes it."""
@@ -133,22 +143,38 @@ class Router:
         self._bus.inbox.arrived.set()
 
     async def turn(self) -> None:
-        """One turn over everything that has arrived."""
+        """One turn over everything that has arrived, with all that follows from it."""
+        await self._outgoing.carry_out(await self._decided(self._inputs))
+        await self._tell()
+
+    async def advance(self) -> None:
+        """One turn, and what follows from it is sent off; within :attr:`flowing` only."""
+        self._outgoing.take_back()
+        if self._calm():
+            steps = await self._decided(self._ordinary)
+        else:
+            await self._outgoing.all_sent()
+            steps = await self._decided(self._inputs)
+        await self._outgoing.send_off(steps)
+        await self._tell()
+
+    async def _decided(self, inputs: Callable[[], Awaitable[list[Step]]]) -> list[Step]:
+        """What follows from what came in, and from the time that has passed."""
         self._desk.hands.begin_turn()
         self._groups.begin_turn()
         self._desk.session = self.watch.sessions
         clock = self._desk.clock
         self._desk.fleet.utc_ahead = clock.utc_us() / MICROSECONDS - clock.monotonic()
+        self._sources.keep(self._outgoing.taken_again())
         await self._admission.begin_turn()
-        steps = [*await self._inputs(), *await self._admission.besides()]
+        steps = [*await inputs(), *await self._admission.besides()]
         if not self._binder.closed:
             overdue = self._binder.overdue()
             known = await self._store.known_tasks(overdue) if overdue and not self._desk.alone() else {}
             steps += self._binder.expire(overdue, known)
             steps += self._binder.bind()
             steps += self._lanes.spill()
-        await self._carry_out([*self._judge.tell(), *steps, *self._lanes.send_on()])
-        await self._tell()
+        return [*self._judge.tell(), *steps, *self._lanes.send_on()]
 
     async def _tell(self) -> None:
         """What is sent on a best effort: to those who asked for something, and to agents that are to stop."""
@@ -168,13 +194,13 @@ class Router:
         self._binder.closed = self._sources.closed = True
         await self._sources.take(wanted=False)
         await self.turn()
-        await self._carry_out(self._lanes.hand_back())
+        await self._outgoing.carry_out(self._lanes.hand_back())
         await self._bus.publish([self.watch.farewell()])
         deadline = self._desk.clock.monotonic() + self._desk.policies.grace_s
         while self._desk.hands.held() and self._desk.clock.monotonic() < deadline:
             await self._wait()
             await self.turn()
-            await self._carry_out(self._lanes.hand_back())
+            await self._outgoing.carry_out(self._lanes.hand_back())
         left = len(self._desk.hands.in_flight)
         log.info("stopped; %d dispatches are still out, their outcomes wait for the next start", left)
 
@@ -196,6 +222,20 @@ class Router:
         return max(SHORTEST_S, min(TICK_S, longest, TICK_S if by_rate is None else by_rate))
 
     # -- what comes in
+
+    def _calm(self) -> bool:
+        """Nothing but new tasks and ordinary outcomes has come, in the same session, and it is not time for more."""
+        same = self._desk.session == self.watch.sessions
+        if not same or self._fresh or self._sources.others_wait(self._desk.clock.monotonic()):
+            return False
+        if self._desk.clock.monotonic() - self._ticked >= TICK_S or any(self._lanes.depths.values()):
+            return False
+        return only_ordinary(self._bus.inbox.waiting)
+
+    async def _ordinary(self) -> list[Step]:
+        await self._sources.trust_what_waits()
+        steps = await self._settlement.settle(self._sources.arrived("outcomes"))
+        return [*steps, *await self._admission.published(await self._sources.from_intake())]
 
     async def _inputs(self) -> list[Step]:
         await self._sources.trust_what_waits()
@@ -275,19 +315,6 @@ class Router:
             await self._hear(self.watch.probed(news.probes, results))
         if news.rows:
             await self._store.record(news.rows)
-
-    # -- carrying out
-
-    async def _carry_out(self, steps: list[Step]) -> None:
-        await self._waiters.add_to(steps)
-        carried = await carry_out(steps, self._bus, self._store)
-        await carry_out(await self._waiters.late(steps), self._bus, self._store)
-        if carried.recorded is not None:
-            self._desk.recording.away = not carried.recorded
-        self._sources.keep(carried.again)
-        for name in sorted(self._dispatcher.missing_queues):
-            await self._bus.declare_queue(name)
-        self._dispatcher.missing_queues.clear()
 
 
 def _sort(deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery], list[Delivery]]:

@@ -173,6 +173,10 @@ class Sources:
         later = self._desk.clock.monotonic() + AGAIN_S
         self._again += [(later, delivery) for delivery in deliveries]
 
+    def others_wait(self, now: float) -> bool:
+        """Something is due to be handled again, or lies in a lane that nobody serves any more."""
+        return bool(self.withdrawn) or any(at <= now for at, _ in self._again)
+
     def offer_again(self) -> None:
         """What could not be sent on a little earlier is handled as if it had just arrived."""
         now = self._desk.clock.monotonic()
