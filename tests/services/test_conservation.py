@@ -255,6 +255,7 @@ RELEASED, TIMEOUT, LIMITED, DONE = (
     )
 )
 DONE_TWICE = replace(DONE, twice=True)
+HANDED_ON = Outcome(OutcomeClass.HANDOFF, started=False, twice=False, unacknowledged=False, to="text.effects")
 BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
@@ -323,6 +324,8 @@ BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 @example(events=[BOTH, TIMEOUT, Mishap(2, Fate.STORED, 1), OTHER, RELEASED, Turn(35.0), Turn(35.0)])
 @example(events=[RouterKilled(BEFORE, 0), StoreAway(away=True), EFFECTS, OTHER])
 @example(events=[ONE, StoreAway(away=True), TIMEOUT, ONE, TIMEOUT])
+@example(events=[ONE, RouterKilled(BEFORE, 0), HANDED_ON, StoreAway(away=True)])
+@example(events=[ONE, RouterKilled(BEFORE, 0), HANDED_ON, StoreAway(away=True), SessionLost(None, 0)])
 @pytest.mark.parametrize("routers", [1, 2])
 @settings(
     max_examples=80,

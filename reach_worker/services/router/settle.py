@@ -186,7 +186,10 @@ class Settlement:
         return self._resolved(told, why) if well and unknown else self._stale(told, why)
 
     def _sent_again(self, told: Told, known: KnownDispatch | None) -> Step | None:
-        """An outcome led to another dispatch, came again, and nobody knows whether that dispatch was sent."""
+        """An outcome led to another dispatch, came again, and nobody knows whether that dispatch was sent.
+
+        Whether it led there an earlier process of this router has recorded; while the store does not tell, it is put off.
+        """
         other, dispatch_id = (
             self._desk.hands.of_task(told.dispatch.envelope.task_id),
             told.dispatch.dispatch_id,
@@ -194,6 +197,8 @@ class Settlement:
         if other is None or told.delivery is None or other.dispatch.dispatch_id == dispatch_id:
             return None
         if other.admitted is None:
+            if told.delivery.redelivered and known is None:
+                return Step([told.delivery], put_off=True)
             led_there = told.delivery.redelivered and known is not None and known.settled
         else:
             led_there = other.uncertain and other.dispatch.envelope.knows_end_of(dispatch_id)
