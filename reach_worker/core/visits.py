@@ -33,14 +33,16 @@ def been_at(visited: Sequence[Visit], name: str) -> frozenset[str]:
     return frozenset(visit.agent_id for visit in visited if visit.work == name)
 
 
-def written(visited: Sequence[Visit]) -> str | None:
-    """The header that tells it, ``None`` where nobody had it."""
-    return orjson.dumps([list(visit) for visit in visited]).decode() if visited else None
+def written(visited: Sequence[Visit]) -> str:
+    """The header that tells it."""
+    return orjson.dumps([list(visit) for visit in visited]).decode()
 
 
 def visits_from(raw: str | None) -> tuple[Visit, ...]:
-    """The inverse of :func:`written`. Raises ``ValueError`` on anything else."""
-    match [] if raw is None else orjson.loads(raw):
+    """The inverse of :func:`written`, nobody where there is no header. Raises ``ValueError`` on anything else."""
+    if raw is None:
+        return ()
+    match orjson.loads(raw):
         case [*items] if all(_is_visit(item) for item in items):
             return tuple(Visit(*item) for item in items)
         case _:
