@@ -37,6 +37,8 @@ COST_MICROS: Final = "x-reach-cost-micros"
 TOKENS_IN: Final = "x-reach-tokens-in"
 TOKENS_OUT: Final = "x-reach-tokens-out"
 
+_KINDS: Final[Mapping[str, OutcomeClass]] = {kind.value: kind for kind in OutcomeClass}
+
 LEASE: Final = "x-reach-lease"
 """The instance that runs the dispatch; marks a lease."""
 DOUBTS: Final = "x-reach-doubts"
@@ -84,16 +86,15 @@ class Dispatch:
 
     def headers(self) -> dict[str, str | int]:
         """The headers that carry it."""
-        return {
-            **self.envelope.headers(),
-            DISPATCH: self.dispatch_id,
-            DECISION: self.decision_id,
-            AGENT: self.agent_id,
-            OWNER: self.owner,
-            DISPATCHED_AT: self.dispatched_at,
-            START_BY: self.start_by,
-            TIMEOUT_MS: self.timeout_ms,
-        }
+        headers = self.envelope.headers()
+        headers[DISPATCH] = self.dispatch_id
+        headers[DECISION] = self.decision_id
+        headers[AGENT] = self.agent_id
+        headers[OWNER] = self.owner
+        headers[DISPATCHED_AT] = self.dispatched_at
+        headers[START_BY] = self.start_by
+        headers[TIMEOUT_MS] = self.timeout_ms
+        return headers
 
 
 def dispatch_from(headers: Mapping[str, Any]) -> Dispatch | BadHeaders:
@@ -124,17 +125,23 @@ def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> di
     headers = _of_dispatch(dispatch_headers)
     headers[OUTCOME] = outcome.outcome.value
     headers[INSTANCE] = outcome.instance_id
-    optional: dict[str, str | int | None] = {
-        MESSAGE: cut(outcome.message) or None,
-        RETRY_AFTER_MS: outcome.retry_after_ms,
-        DURATION_US: None if outcome.duration_ms is None else int(outcome.duration_ms * 1000),
-        STARTED: int(outcome.started) or None,
-        CRASHED: int(outcome.crashed) or None,
-        COST_MICROS: round(outcome.cost * _MICROS) or None,
-        TOKENS_IN: outcome.tokens_in or None,
-        TOKENS_OUT: outcome.tokens_out or None,
-    }
-    return headers | {name: value for name, value in optional.items() if value is not None}
+    if outcome.message:
+        headers[MESSAGE] = cut(outcome.message)
+    if outcome.retry_after_ms is not None:
+        headers[RETRY_AFTER_MS] = outcome.retry_after_ms
+    if outcome.duration_ms is not None:
+        headers[DURATION_US] = int(outcome.duration_ms * 1000)
+    if outcome.started:
+        headers[STARTED] = 1
+    if outcome.crashed:
+        headers[CRASHED] = 1
+    if outcome.cost and (micros := round(outcome.cost * _MICROS)):
+        headers[COST_MICROS] = micros
+    if outcome.tokens_in:
+        headers[TOKENS_IN] = outcome.tokens_in
+    if outcome.tokens_out:
+        headers[TOKENS_OUT] = outcome.tokens_out
+    return headers
 
 
 def lease_headers(
@@ -147,9 +154,8 @@ def lease_headers(
 def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | BadHeaders:
     """What :func:`outcome_headers` wrote about a dispatch. Never raises."""
     said = text(headers, OUTCOME) or ""
-    try:
-        kind = OutcomeClass(said)
-    except ValueError:
+    kind = _KINDS.get(said)
+    if kind is None:
         return BadHeaders(f"{OUTCOME} says {said!r}, which is no outcome class")
     duration, rest_ms = number(headers, DURATION_US), number(headers, RETRY_AFTER_MS)
     return Outcome(
@@ -170,11 +176,14 @@ def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | Ba
 
 
 def _of_dispatch(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dispatch was sent with, whatever came to it on the way."""
-    kept = {name: value for name, value in headers.items() if _ours(name, value) and name not in _ADDED}
-    return kept | dict(passed_on(headers))
+    """What a dispatch was sent with: our headers, and the caller's that travel on. Not what came to it on the way.
 
-
-def _ours(name: str, value: object) -> bool:
-    """One of our headers, and one that can be sent again: text or a number."""
-    return name.startswith("x-reach-") and isinstance(value, str | int)
+    Only what can be sent again: a text or a number.
+    """
+    kept = {
+        name: word
+        for name, word in headers.items()
+        if name not in _ADDED and name.startswith("x-reach-") and isinstance(word, (str, int))
+    }
+    kept.update(passed_on(headers))
+    return kept
