@@ -6,7 +6,9 @@ not; pamqp would raise, guess on where lengths do not add up, or take long.
 """
 
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, Final
 
 from pamqp import commands, decode
@@ -111,7 +113,7 @@ def _read(payload: bytes) -> tuple[Properties, int]:
             except UnicodeDecodeError as error:
                 raise Fault(f"{name} is not UTF-8") from error
         elif kind == "table":
-            found.headers, at = _read_table(payload, at, MAX_DEPTH, [MAX_VALUES])
+            found.headers, at = _read_table(payload, at, MAX_DEPTH, repeat(1, MAX_VALUES))
         elif kind == "timestamp":
             found.timestamp_s = _seconds(payload, at)
             at += _TIMESTAMP.size
@@ -127,49 +129,63 @@ def _flagged(flags: int) -> tuple[tuple[str, str], ...]:
     return tuple((name, known.amqp_type(name)) for name in known.__slots__ if flags & known.flags[name])
 
 
-def _read_table(payload: bytes, at: int, depth: int, left: list[int]) -> tuple[dict[str, Any], int]:
-    """A table and where it ends. ``left``: how many values more there may be. Texts, the most, without a call each."""
+def _read_table(payload: bytes, at: int, depth: int, left: Iterator[int]) -> tuple[dict[str, Any], int]:
+    """A table and where it ends. ``left``: one more for each value that there may be.
+
+    Texts and numbers, the most by far, without a call each.
+    """
     (size,) = _SIZE.unpack_from(payload, at)
     at += 4
     end = at + size
     found: dict[str, Any] = {}
-    while at < end:
+    while at < end and next(left, 0):
         start = at + 1
         at = start + payload[at]
         try:
             name = payload[start:at].decode()
         except UnicodeDecodeError as error:
             raise Fault("a header's name is not UTF-8") from error
-        if payload[at] == _TEXT:
+        kind = payload[at]
+        if kind == _TEXT:
             start = at + 5
             at = start + _SIZE.unpack_from(payload, at + 1)[0]
-            _count(left)
-            found[name] = _text(payload[start:at])
+            raw = payload[start:at]
+            try:
+                found[name] = raw.decode()
+            except UnicodeDecodeError:
+                found[name] = raw
+        elif (number := _NUMBERS.get(kind)) is not None:
+            (found[name],) = number.unpack_from(payload, at + 1)
+            at += 1 + number.size
         else:
             found[name], at = _read_value(payload, at, depth, left)
-    if at > end:
-        raise Fault("a header value does not end where its table does")
+    _check_end(at, end)
     return found, at
 
 
-def _read_array(payload: bytes, at: int, depth: int, left: list[int]) -> tuple[list[Any], int]:
+def _read_array(payload: bytes, at: int, depth: int, left: Iterator[int]) -> tuple[list[Any], int]:
     (size,) = _SIZE.unpack_from(payload, at)
     at += 4
     end = at + size
     found: list[Any] = []
-    while at < end:
+    while at < end and next(left, 0):
         value, at = _read_value(payload, at, depth, left)
         found.append(value)
-    if at > end:
-        raise Fault("a header value does not end where its table does")
+    _check_end(at, end)
     return found, at
 
 
-def _read_value(payload: bytes, at: int, depth: int, left: list[int]) -> tuple[Any, int]:
+def _check_end(at: int, end: int) -> None:
+    if at > end:
+        raise Fault("a header value does not end where its table does")
+    if at < end:
+        raise Fault(f"there are more than {MAX_VALUES} header values")
+
+
+def _read_value(payload: bytes, at: int, depth: int, left: Iterator[int]) -> tuple[Any, int]:
     """A value with its kind before it, and where it ends."""
     kind = payload[at]
     at += 1
-    _count(left)
     if (number := _NUMBERS.get(kind)) is not None:
         return number.unpack_from(payload, at)[0], at + number.size
     if kind == _BOOLEAN:
@@ -191,12 +207,6 @@ def _read_value(payload: bytes, at: int, depth: int, left: list[int]) -> tuple[A
     if not depth:
         raise Fault(f"the headers are nested more than {MAX_DEPTH} deep")
     return (_read_table if kind == _TABLE else _read_array)(payload, at, depth - 1, left)
-
-
-def _count(left: list[int]) -> None:
-    left[0] -= 1
-    if left[0] < 0:
-        raise Fault(f"there are more than {MAX_VALUES} header values")
 
 
 def _text(raw: bytes) -> str | bytes:
