@@ -47,7 +47,14 @@ class Channel:
     def takes(self, kind: int, payload: bytes) -> bool:
         """Take a frame, if it is ours."""
         if kind == constants.FRAME_METHOD:
-            return self._takes_method(payload)
+            index = payload[:_INDEX_SIZE]
+            if (content := self._contents.get(index)) is not None:
+                self._content, self._method, self._missing = content, payload, 1
+            elif (method := self._methods.get(index)) is not None:
+                method(payload)
+            else:
+                return False
+            return True
         if self._content is None:
             return False
         if kind == constants.FRAME_BODY:
@@ -63,21 +70,26 @@ class Channel:
             self._done(self._content)
         return True
 
-    def _takes_method(self, payload: bytes) -> bool:
-        index = payload[:_INDEX_SIZE]
-        if (method := self._methods.get(index)) is not None:
-            method(payload)
-        elif (content := self._contents.get(index)) is not None:
-            self._content, self._method, self._missing = content, payload, 1
-        else:
-            return False
-        return True
-
     def _done(self, content: Content) -> None:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._content = None
         self._body.clear()
         content(self._method, self._header, body)
+
+
+class Alarms:
+    """Whether the broker takes publishes. aiormq notes it too, but lets nobody ask without a task."""
+
+    def __init__(self, unblocked: asyncio.Event) -> None:
+        self._unblocked = unblocked
+
+    def takes(self, _kind: int, payload: bytes) -> bool:
+        """Note an alarm, or its end. None of it is ours alone."""
+        if payload.startswith(_BLOCKED):
+            self._unblocked.clear()
+        elif payload.startswith(_UNBLOCKED):
+            self._unblocked.set()
+        return False
 
 
 class Bypass:
@@ -89,7 +101,7 @@ class Bypass:
         self.unblocked = asyncio.Event()
         """Cleared while the broker takes no publishes (memory or disk alarm); set for good when the connection ends."""
         self.unblocked.set()
-        self.channels: dict[int, Channel] = {0: Channel({}, {})}
+        self.channels: dict[int, Channel | Alarms] = {0: Alarms(self.unblocked)}
         self._writer: asyncio.StreamWriter | None = None
 
     def writes_to(self, writer: asyncio.StreamWriter) -> None:
@@ -103,15 +115,6 @@ class Bypass:
     def leave(self, number: int) -> None:
         """The channel is about to close; another one may get its number then."""
         self.channels.pop(number, None)
-
-    def takes(self, channel: int, kind: int, payload: bytes) -> bool:
-        """Take a frame, if somebody watches for it."""
-        if not channel:
-            self._note(payload)
-            return False
-        taken = self.channels[channel].takes(kind, payload)
-        self.taken += taken
-        return taken
 
     @property
     def closed(self) -> bool:
@@ -128,10 +131,3 @@ class Bypass:
         """Wait until the socket has taken most of what was written. Raises :class:`ConnectionError`."""
         if self._writer is not None:
             await self._writer.drain()
-
-    def _note(self, payload: bytes) -> None:
-        """Note an alarm. So does aiormq, but lets nobody ask without a task."""
-        if payload.startswith(_BLOCKED):
-            self.unblocked.clear()
-        elif payload.startswith(_UNBLOCKED):
-            self.unblocked.set()

@@ -28,6 +28,8 @@ UNDECODABLE: Final = "x-reach-undecodable"
 """Stands in for properties that could not be decoded. Its value is the reason: short, ASCII, for people."""
 
 _READ_SIZE: Final = 256 * 1024
+_HEAD: Final = constants.FRAME_HEADER_SIZE
+_END: Final = constants.FRAME_END
 _FRAME: Final = struct.Struct(">BHI")  # type, channel, size; then come the payload and one byte that ends it
 _FRAME_TYPES: Final = frozenset(
     (constants.FRAME_METHOD, constants.FRAME_HEADER, constants.FRAME_BODY, constants.FRAME_HEARTBEAT)
@@ -112,6 +114,7 @@ class FrameMender:
 
     def __init__(self, bypass: Bypass | None = None) -> None:
         self._bypass = bypass or Bypass()
+        self._watched = self._bypass.channels
         self._held = bytearray()
         self._wanted = 0
         self._foreign = False
@@ -129,45 +132,47 @@ class FrameMender:
 
     def feed(self, data: bytes) -> bytes:
         """The frames that are whole now."""
+        if self._foreign:
+            return data
         if self._held:
             self._held += data
             if len(self._held) < self._wanted:
                 return b""
             data = self.rest()
-        done: list[bytes] = []
+        passed: list[bytes] = []
         copied = at = 0
-        while not self._foreign and (end := self._end_of_frame(data, at)) <= len(data):
-            if (mended := self._in_place_of(data, at, end)) is not None:
-                done += (data[copied:at], mended)
+        while (end := at + _HEAD) <= len(data):
+            kind, channel, size = _FRAME.unpack_from(data, at)
+            if kind not in _FRAME_TYPES:
+                self._foreign = True
+                at = len(data)
+                break
+            end += size + 1
+            if end > len(data):
+                break
+            if (other := self._in_place_of(kind, channel, data, at, end)) is not None:
+                if copied < at:
+                    passed.append(data[copied:at])
+                passed.append(other)
                 copied = end
             at = end
-        if self._foreign:
-            at = len(data)
+        self._wanted = end - at
         self._held += data[at:]
-        done.append(data[copied:at])
-        return b"".join(done)
+        passed.append(data[copied:at])
+        return b"".join(passed)
 
-    def _in_place_of(self, data: bytes, at: int, end: int) -> bytes | None:
+    def _in_place_of(self, kind: int, channel: int, data: bytes, at: int, end: int) -> bytes | None:
         """What is passed on instead of a frame; ``None`` if it passes as it is."""
-        kind, channel, _ = _FRAME.unpack_from(data, at)
-        watched = channel in self._bypass.channels
-        if data[end - 1] != constants.FRAME_END or not (watched or kind in _MENDERS):
+        watched = self._watched.get(channel)
+        if data[end - 1] != _END or (watched is None and kind not in _MENDERS):
             return None
-        payload = data[at + constants.FRAME_HEADER_SIZE : end - 1]
-        if watched and self._bypass.takes(channel, kind, payload):
+        payload = data[at + _HEAD : end - 1]
+        if watched is not None and watched.takes(kind, payload):
+            self._bypass.taken += 1
             return b""
         if kind not in _MENDERS or (mended := _MENDERS[kind](payload)) is payload:
             return None
         return data[at : at + 3] + len(mended).to_bytes(4) + mended + constants.FRAME_END_CHAR
-
-    def _end_of_frame(self, data: bytes, at: int) -> int:
-        """Where the frame ends that begins there; beyond the data if it is not whole yet."""
-        self._wanted = constants.FRAME_HEADER_SIZE
-        if at + self._wanted <= len(data):
-            kind, _, size = _FRAME.unpack_from(data, at)
-            self._foreign = kind not in _FRAME_TYPES
-            self._wanted += size + 1
-        return at + self._wanted
 
 
 # ---- Methods with texts that are not ours. A number is that many bytes to skip, a None is a short string.
