@@ -58,32 +58,15 @@ def admit_public(
     delivery: Delivery, *, now_us: int, new_id: Callable[[], str], max_bytes: int, names: Names
 ) -> Admitted | Refused:
     """A message from the public queue. Its ``x-reach-*`` headers are not believed. Never raises."""
-    envelope = Envelope(
-        task_id=_message_id(delivery) or new_id(),
-        flow_id="",
-        capability="",
-        caller=delivery.user_id or ANONYMOUS,
-        first_seen=now_us,
-        reply_to=delivery.reply_to,
-        correlation_id=delivery.correlation_id,
-        content_type=delivery.content_type,
-        passed_on=passed_on(delivery.headers),
-    )
+    message_id = _message_id(delivery)
     refusal = _refuse_properties(delivery, names)
     if refusal is not None:
+        envelope = _published(delivery, message_id or new_id(), now_us)
         return _refused(replace(envelope, reply_to=None), refusal, delivery)
     task = decode_task(delivery.body, max_bytes=max_bytes, content_encoding=delivery.content_encoding)
     if isinstance(task, Refusal):
-        return _refused(envelope, task, delivery)
-    task_id = task.task_id or envelope.task_id
-    envelope = replace(
-        envelope,
-        task_id=task_id,
-        flow_id=task.flow_id or task_id,
-        capability=_capability(task),
-        side_effects=task.side_effects,
-        deadline=_deadline(task, delivery, now_us),
-    )
+        return _refused(_published(delivery, message_id or new_id(), now_us), task, delivery)
+    envelope = _published(delivery, task.task_id or message_id or new_id(), now_us, task)
     if task.handoff is not None:
         return _refused(envelope, HANDED_BY_NOBODY, delivery)
     if task.task_id is None and OURS in (delivery.message_id or ""):
@@ -91,6 +74,23 @@ def admit_public(
     if task.side_effects and not has_own_id(task, delivery):
         return _refused(envelope, NEEDS_ID, delivery)
     return Admitted(envelope, task, delivery.body)
+
+
+def _published(delivery: Delivery, task_id: str, now_us: int, task: Task | None = None) -> Envelope:
+    """What travels with it; without the task where there is none in its body."""
+    return Envelope(
+        task_id=task_id,
+        flow_id=task_id if task is None else task.flow_id or task_id,
+        capability="" if task is None else _capability(task),
+        caller=delivery.user_id or ANONYMOUS,
+        first_seen=now_us,
+        deadline=None if task is None else _deadline(task, delivery, now_us),
+        side_effects=task is not None and task.side_effects,
+        reply_to=delivery.reply_to,
+        correlation_id=delivery.correlation_id,
+        content_type=delivery.content_type,
+        passed_on=passed_on(delivery.headers),
+    )
 
 
 HANDED_BY_NOBODY: Final = Refusal(
@@ -204,8 +204,7 @@ def _visited(admitted: Admitted) -> frozenset[str]:
 
 
 def _refused(envelope: Envelope, refusal: Refusal, delivery: Delivery) -> Refused:
-    flow_id = envelope.flow_id or envelope.task_id
-    return Refused(replace(envelope, flow_id=flow_id), refusal.reason, refusal.error, delivery.body)
+    return Refused(envelope, refusal.reason, refusal.error, delivery.body)
 
 
 def _refuse_properties(delivery: Delivery, names: Names) -> Refusal | None:

@@ -1,5 +1,6 @@
 """The task: what a caller wants done, one JSON object."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -35,6 +36,7 @@ MOST_ENTRIES: Final = 1_000
 LONGEST_DEADLINE_MS: Final = 365 * 24 * 3_600_000
 _TOLD: Final = 5
 """Faults that are told of one task."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def usable_id(text: str | None) -> bool:
@@ -61,7 +63,7 @@ def _is_given_id(text: str) -> str:
 
 
 def _is_name(text: str) -> str:
-    if not text.strip() or any(character < " " or character == "\x7f" for character in text):
+    if not text.strip() or (not text.isprintable() and _CONTROL.search(text)):
         raise ValueError("must not be blank, and holds no control characters")
     return text
 
@@ -227,6 +229,8 @@ def _version_faults(data: Mapping[str, Any]) -> list[str]:
 
 def _unknown_fields(data: Mapping[str, Any]) -> list[str]:
     """Looked for by hand: a body may hold a million of them, and pydantic would describe each."""
+    if data.keys() <= _KNOWN:
+        return []
     return [_unknown(name) for name in islice((name for name in data if name not in _KNOWN), _TOLD)]
 
 
