@@ -25,8 +25,9 @@ _SIZE: Final = struct.Struct(">I")
 _TEXT: Final = struct.Struct(">cI")
 _INT: Final = struct.Struct(">ci")
 _LONG: Final = struct.Struct(">cq")
-_INTS: Final = range(-(2**31), 2**31)
+_LEAST, _MOST = -(2**31), 2**31 - 1
 _SHORT: Final = 255
+_LENGTHS: Final = tuple(bytes((length,)) for length in range(_SHORT + 1))
 _ACK: Final = struct.Struct(">BHIIQBc")
 _ACK_SIZE: Final = 13
 
@@ -106,10 +107,10 @@ def _content(message: Message, message_id: str) -> bytes:
         parts.append(_short(message.correlation_id))
     if message.reply_to:
         flags |= _REPLY_TO
-        parts.append(_short(message.reply_to))
+        parts.append(_known(message.reply_to))
     if message.expiration_ms is not None:
         flags |= _EXPIRATION
-        parts.append(_short(str(message.expiration_ms)))
+        parts.append(_known(str(message.expiration_ms)))
     parts.append(_short(message_id))
     if message.user_id:
         flags |= _USER
@@ -126,7 +127,7 @@ def _headers(headers: Mapping[str, Any]) -> bytes:
             text = value.encode()
             parts += (_TEXT.pack(b"S", len(text)), text)
         elif type(value) is int:
-            parts.append(_INT.pack(b"I", value) if value in _INTS else _LONG.pack(b"l", value))
+            parts.append(_INT.pack(b"I", value) if _LEAST <= value <= _MOST else _LONG.pack(b"l", value))
         else:
             parts.append(encode.encode_table_value(value))
     table = b"".join(parts)
@@ -137,7 +138,7 @@ def _headers(headers: Mapping[str, Any]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _known(text: str) -> bytes:
-    """A short text of which there are few: a header's name, a content type."""
+    """A short text of which there are few: a header's name, a content type, a queue that answers go to."""
     return _short(text)
 
 
@@ -145,4 +146,4 @@ def _short(text: str) -> bytes:
     raw = text.encode()
     if len(raw) > _SHORT:
         raise ValueError(f"{raw[:20]!r}… is longer than {_SHORT} bytes")
-    return bytes((len(raw),)) + raw
+    return _LENGTHS[len(raw)] + raw
