@@ -168,14 +168,16 @@ class Envelope:
         return None if self.deadline is None else self.deadline - now_us
 
     def headers(self) -> dict[str, str | int]:
-        """The headers that carry it. What is not set is left out."""
+        """The headers that carry it. What is not set is left out, and what :func:`envelope_from` takes for granted."""
         headers: dict[str, str | int] = {
             TASK: self.task_id,
-            FLOW: self.flow_id,
             CAPABILITY: self.capability,
-            CALLER: self.caller,
             FIRST_SEEN: self.first_seen,
         }
+        if self.flow_id != self.task_id or self.from_agent is not None:
+            headers[FLOW] = self.flow_id
+        if self.caller != ANONYMOUS:
+            headers[CALLER] = self.caller
         self._add_wishes(headers)
         self._add_past(headers)
         self._add_kin(headers)

@@ -53,6 +53,18 @@ def test_what_is_not_set_is_left_out() -> None:
     }
 
 
+def test_what_the_reader_takes_for_granted_is_left_out() -> None:
+    own_flow = Envelope("t1", "t1", "log.query", ANONYMOUS, 1_000)
+
+    assert own_flow.headers().keys() == {TASK, "x-reach-capability", FIRST_SEEN}
+    assert read(own_flow.headers()) == own_flow
+
+
+def test_what_comes_from_an_agent_always_names_its_flow() -> None:
+    """A call without one is refused: nobody could tell what it belongs to."""
+    assert replace(PLAIN, flow_id="t1", from_agent="a").headers()[FLOW] == "t1"
+
+
 @given(ENVELOPE)
 def test_an_envelope_comes_back_as_it_was(envelope: Envelope) -> None:
     assert read(envelope.headers()) == envelope
