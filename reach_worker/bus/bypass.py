@@ -67,14 +67,11 @@ class Channel:
             self._content = None
             return False
         if self._missing <= 0:
-            self._done(self._content)
+            content, self._content = self._content, None
+            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            self._body.clear()
+            content(self._method, self._header, body)
         return True
-
-    def _done(self, content: Content) -> None:
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._content = None
-        self._body.clear()
-        content(self._method, self._header, body)
 
 
 class Alarms:

@@ -130,6 +130,8 @@ class Task(BaseModel):
     schema_version: int = Field(1, description="version of this format")
 
 
+_validated: Final = Task.__pydantic_validator__.validate_python
+"""``Task.model_validate``, without what that looks up anew each time."""
 TASK_FIELDS: Final = tuple(Task.model_fields)
 _KNOWN: Final = frozenset(TASK_FIELDS)
 
@@ -184,7 +186,7 @@ def task_from(data: Mapping[str, Any]) -> Task | Refusal:
     if faults:
         return _invalid(faults)
     try:
-        task = Task.model_validate(data)
+        task: Task = _validated(data)
     except ValidationError as error:
         return _invalid(_explain(item) for item in islice(error.errors(include_url=False), _TOLD))
     faults = _mode_faults(task)
