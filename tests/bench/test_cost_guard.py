@@ -74,8 +74,8 @@ def test_a_decision_costs_no_more_than_it_should(agents: int) -> None:
 
 
 MESSAGES = 200
-WORTH_OF_A_MESSAGE = 70.0
-"""Steps of the reference loop that a message may cost from publisher to consumer, three times what it does (22)."""
+WORTH_OF_A_MESSAGE = 55.0
+"""Steps of the reference loop that a message may cost from publisher to consumer, three times what it does (18)."""
 
 
 def test_a_message_costs_no_more_than_it_should() -> None:
