@@ -120,6 +120,12 @@ def dispatch_from(headers: Mapping[str, Any]) -> Dispatch | BadHeaders:
     )
 
 
+def unchanged(headers: Mapping[str, Any], sent: Mapping[str, Any]) -> bool:
+    """An outcome brings back just the headers that its dispatch was ``sent`` with, beside its own."""
+    added = len(_ADDED.intersection(headers))
+    return len(headers) == len(sent) + added and sent.items() <= headers.items()
+
+
 def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
     """The dispatch's own headers (only ours, whatever else came along stays behind) and how it ended."""
     headers = _of_dispatch(dispatch_headers)

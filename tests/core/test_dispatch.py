@@ -22,8 +22,9 @@ from reach_worker.core.dispatch import (
     dispatch_from,
     outcome_from,
     outcome_headers,
+    unchanged,
 )
-from reach_worker.core.envelope import FIRST_SEEN, TASK, BadHeaders, Envelope
+from reach_worker.core.envelope import ATTEMPTS, CRASHES, FIRST_SEEN, TASK, BadHeaders, Envelope
 from reach_worker.core.outcome import TEXT_LIMIT, Outcome, OutcomeClass
 from tests.core import wire
 from tests.core.wire import JUNK_HEADERS
@@ -58,6 +59,27 @@ def test_an_outcome_brings_its_dispatch_back(dispatch: Dispatch, outcome: Outcom
 
     assert dispatch_from(headers) == dispatch
     assert outcome_from(headers, dispatch) == outcome
+    assert unchanged(headers, dispatch.headers())
+
+
+@given(wire.DISPATCH, wire.DISPATCH)
+def test_only_headers_that_tell_of_the_very_same_dispatch_are_unchanged(
+    sent: Dispatch, told: Dispatch
+) -> None:
+    assert unchanged(outcome_headers(told.headers(), DONE), sent.headers()) == (told == sent)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{AGENT: "b"}, {CRASHES: 1}, {ATTEMPTS: "[]"}, {"x-reach-newer": "1"}, {"traceparent": "00-1"}],
+)
+def test_headers_that_were_changed_or_added_are_not_unchanged(said: dict[str, Any]) -> None:
+    headers = outcome_headers(SENT.headers(), DONE)
+
+    assert unchanged(headers, SENT.headers())
+    assert not unchanged({**headers, **said}, SENT.headers())
+    for name in SENT.headers():
+        assert not unchanged({n: word for n, word in headers.items() if n != name}, SENT.headers())
 
 
 @given(JUNK_HEADERS)

@@ -1,8 +1,8 @@
 """An agent that does what a test tells it: it takes dispatches, holds them, and answers by script."""
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reach_worker.core.announcement import (
@@ -187,9 +187,12 @@ class ScriptedAgent:
         if reply is not None:
             await self.end(work, reply)
 
-    async def end(self, work: Work, reply: Reply | None = None) -> None:
-        """Send an outcome, then acknowledge the dispatch."""
-        await self.send_outcome(work, reply or Reply())
+    async def end(
+        self, work: Work, reply: Reply | None = None, *, headers: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send an outcome, then acknowledge the dispatch. ``headers``: what it says that the dispatch was."""
+        told = work if headers is None else replace(work, delivery=replace(work.delivery, headers=headers))
+        await self.send_outcome(told, reply or Reply())
         self.held.remove(work)
         self.completed += 1
         await self.bus.ack([work.delivery])

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.dispatch import DISPATCH, outcome_headers
 from reach_worker.core.duplicates import TaskState
-from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.envelope import ATTEMPTS, CRASHES
+from reach_worker.core.outcome import DeadLetterReason, Outcome, OutcomeClass
 from reach_worker.ports import AnswerLost
 from tests.services.scripted import Reply, always, succeed
 from tests.services.stage import Stage
@@ -168,6 +170,39 @@ async def test_the_answer_of_a_dead_letter_tells_every_attempt() -> None:
     assert letter.task_id == "t1"
     assert len(letter.envelope.attempts) == 4
     assert letter.as_dict()["body"] == '{"capability":"text.echo","payload":{}}'
+
+
+async def test_what_an_agent_says_of_its_dispatch_counts_where_it_is_other_than_what_was_sent() -> None:
+    stage = Stage()
+    await stage.router()
+    agent = await stage.agent("a", script=lambda _: None)
+    stage.publish("t1")
+    await stage.settle()
+    (work,) = agent.held
+    told = {**work.delivery.headers, CRASHES: 1}
+    await agent.end(work, Reply(OutcomeClass.RELEASED, started=False), headers=told)
+    await stage.settle()
+    (again,) = agent.held
+    assert again.dispatch.envelope.crashes == 1
+
+
+@pytest.mark.parametrize("header", [DISPATCH, ATTEMPTS])
+async def test_an_outcome_whose_headers_were_spoilt_is_kept_and_its_dispatch_stays_out(header: str) -> None:
+    stage = Stage()
+    await stage.router()
+    agent = await stage.agent("a", script=lambda _: None)
+    stage.publish("t1")
+    await stage.settle()
+    (work,) = agent.held
+    spoilt = outcome_headers(work.delivery.headers, Outcome("d", "t1", "a", "1", OutcomeClass.SUCCEEDED))
+    spoilt[header] = "[}" if header == ATTEMPTS else ["no", "text"]
+    stage.broker.put_message(stage.names.outcomes("r1"), b"{}", spoilt)
+    await stage.settle()
+    assert stage.letter().is_outcome
+    assert stage.r1.leases == 1
+    await agent.end(work, Reply())
+    await stage.settle()
+    assert stage.end("t1").state is TaskState.SUCCEEDED
 
 
 async def test_an_outcome_that_cannot_be_read_is_kept_and_never_replayed_as_a_task() -> None:

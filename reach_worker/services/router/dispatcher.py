@@ -179,12 +179,10 @@ class Dispatcher:
 
     def _send(self, waiting: Waiting, flight: InFlight) -> Step:
         dispatch = flight.dispatch
-        step = Step([waiting.delivery])
-        step.send.append(
-            dispatch_message(
-                self._desk.names, dispatch, waiting.admitted.body, self._desk.policies.timeouts.pickup_s
-            )
-        )
+        pickup_s = self._desk.policies.timeouts.pickup_s
+        message = dispatch_message(self._desk.names, dispatch, waiting.admitted.body, pickup_s)
+        flight.headers = message.headers
+        step = Step([waiting.delivery], send=[message])
         if self._is_foreign(dispatch):
             step.ahead.append(lease_beside(self._desk.names, dispatch, waiting.admitted.body))
         if dispatch.envelope.side_effects:

@@ -1,15 +1,15 @@
 """What a router has in its hands: tasks that wait in its window, dispatches that are out, ends it remembers."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from reach_worker.core.admission import Admitted
 from reach_worker.core.cancel import CancelRequest
-from reach_worker.core.dispatch import Dispatch
+from reach_worker.core.dispatch import DISPATCH, Dispatch, unchanged
 from reach_worker.core.duplicates import KnownTask
-from reach_worker.core.envelope import Envelope
+from reach_worker.core.envelope import Envelope, text
 from reach_worker.core.gates import Ask
 from reach_worker.core.message import Delivery
 from reach_worker.ports import Joined, KnownDispatch, Row
@@ -51,7 +51,7 @@ class InFlight:
 
     ``uncertain``: nobody knows whether the broker got it. ``started``: the agent said that it begins. ``rows``: what is
     to be recorded of it and was not yet. ``session``: the broker session that it was sent in; when that is over, another
-    router may have got its outcome.
+    router may have got its outcome. ``headers``: what its message was sent with.
     """
 
     dispatch: Dispatch
@@ -60,6 +60,7 @@ class InFlight:
     started: bool = False
     rows: list[Row] = field(default_factory=list)
     session: int = -1
+    headers: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def recovered(cls, known: KnownDispatch) -> Self:
@@ -195,6 +196,16 @@ class Hands:
         """The dispatch of a task that is out."""
         dispatch_id = self.by_task.get(task_id)
         return None if dispatch_id is None else self.in_flight.get(dispatch_id)
+
+    def sent_with(self, headers: Mapping[str, Any]) -> Dispatch | None:
+        """The dispatch that is out and whose headers an outcome brings back, if it changed none of them.
+
+        What it says of the dispatch is then what we know already.
+        """
+        flight = self.in_flight.get(text(headers, DISPATCH) or "")
+        if flight is None or not flight.headers or not unchanged(headers, flight.headers):
+            return None
+        return flight.dispatch
 
     def held(self) -> bool:
         """Anything waits or is out."""

@@ -117,7 +117,7 @@ class Settlement:
     # -- reading
 
     def _read(self, delivery: Delivery) -> Told | Step:
-        dispatch = dispatch_from(delivery.headers)
+        dispatch = self._desk.hands.sent_with(delivery.headers) or dispatch_from(delivery.headers)
         if isinstance(dispatch, BadHeaders):
             return self._unreadable(delivery, dispatch.error)
         if delivery.headers.get(OUTCOME) == STARTED_NOTE:
