@@ -12,6 +12,7 @@ import orjson
 
 from reach_worker.core.announcement import LONGEST_NAME, Unreadable
 from reach_worker.core.outcome import OutcomeClass
+from reach_worker.core.value import value
 
 HEARSAY: Final = "hearsay"
 AT_ONCE: Final = 500
@@ -20,7 +21,7 @@ LONGEST_S: Final = 30 * 86_400.0
 """No time that is told is longer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Settled:
     """How a dispatch ended, as far as it concerns the agent. ``age_s``: seconds since it was sent."""
 

@@ -1,15 +1,15 @@
 """What follows from the outcome of a task's current dispatch: for its agent, and for the task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.admission import Admitted
-from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.handoff import HandOn
+from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import Attempt, DeadLetterReason
 from reach_worker.core.recovery import Bury, Cancelled, Done, TryAgain, next_step, not_again
 from reach_worker.core.slots import Lease
@@ -19,7 +19,7 @@ from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.handoffs import Handoffs
-from reach_worker.services.router.hands import InFlight
+from reach_worker.services.router.hands import InFlight, Waiting
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.messages import retry_message
 from reach_worker.services.router.standing import DispatchStanding
@@ -51,12 +51,13 @@ class Consequences:
         lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
         self._desk.hands.land(dispatch.dispatch_id)
         self._desk.hands.settling.add(dispatch.dispatch_id)
+        now_us = self._desk.clock.utc_us()
         rows: list[Row] = [
             *self._standing.unrecorded(dispatch, flight, known),
-            outcome_row(dispatch, outcome, Standing.CURRENT, self._desk.clock.utc_us()),
+            outcome_row(dispatch, outcome, Standing.CURRENT, now_us),
             *self._judge.judge(dispatch, outcome),
         ]
-        attempt = attempt_of(dispatch, outcome, self._desk.clock.utc_us())
+        attempt = attempt_of(dispatch, outcome, now_us)
         step = self._handoffs.hand_on(told, attempt) or next_step(
             dispatch.envelope,
             attempt,
@@ -71,18 +72,11 @@ class Consequences:
             step = not_again(step, unwanted.why)
         superseded = self._standing.superseded(dispatch)
         effect = self._effect(step, told, flight, attempt, rows)
-        if effect is None and superseded:
-            return Step(
-                [one.delivery for one in superseded], rows=[row for one in superseded for row in one.rows]
-            )
         if effect is not None:
-            effect.acks += [one.delivery for one in superseded]
-            effect.rows += [row for one in superseded for row in one.rows]
             effect.done = self._after(effect.done, dispatch.dispatch_id)
-            ended_by(dispatch, effect)
             if told.delivery is None and flight is not None and lease is not None:
                 effect.undo = self._back_in_flight(flight, lease)
-        return effect
+        return _with(effect, superseded) if superseded else effect
 
     def _back_in_flight(self, flight: InFlight, lease: Lease) -> Callable[[Sent], None]:
         """No message stands behind what the router found out itself: it is found out again a little later."""
@@ -109,27 +103,28 @@ class Consequences:
         attempt: Attempt,
         rows: list[Row],
     ) -> Step | None:
-        desk, delivery = self._desk, told.delivery
+        desk, delivery, by = self._desk, told.delivery, told.dispatch.dispatch_id
         match step:
             case Done():
                 desk.counts.succeeded += 1
                 envelope, body = told.dispatch.envelope, delivery.body if delivery else b""
                 told_caller = answer.succeeded(envelope, attempt.agent_id, attempt.number, body)
-                return desk.end(envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=rows)
+                return desk.end(
+                    envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=rows, by=by
+                )
             case Cancelled(envelope, why):
                 told_caller = answer.cancelled(envelope)
-                return desk.end(
-                    envelope, TaskState.CANCELLED, told_caller, delivery=delivery, rows=rows, error=why
-                )
+                state = TaskState.CANCELLED
+                return desk.end(envelope, state, told_caller, delivery=delivery, rows=rows, error=why, by=by)
             case Bury(envelope, reason, error):
                 body = self._body(told, flight)
-                return desk.bury(envelope, body, reason, error, delivery=delivery, rows=rows)
+                return desk.bury(envelope, body, reason, error, delivery=delivery, rows=rows, by=by)
             case TryAgain(envelope, delay_s) if delay_s > 0:
                 now_us = desk.clock.utc_us()
                 message = retry_message(desk.names, envelope, self._body(told, flight), delay_s, now_us)
                 return Step([delivery] if delivery else [], send=[message], rows=rows)
             case HandOn(envelope, stretch) if delivery is not None:
-                return self._binder.place(Admitted(envelope, stretch.task, stretch.body), delivery, rows=rows)
+                return self._place(Admitted(envelope, stretch.task, stretch.body), delivery, rows, by)
             case HandOn():
                 raise AssertionError("only a message tells where a task is handed on to")
             case TryAgain(envelope, _):
@@ -138,14 +133,23 @@ class Consequences:
     def _route_on(
         self, envelope: Envelope, told: Told, flight: InFlight | None, rows: list[Row]
     ) -> Step | None:
-        body = self._body(told, flight)
+        body, by = self._body(told, flight), told.dispatch.dispatch_id
         task = decode_task(body, max_bytes=self._desk.policies.intake.max_body_bytes)
         if isinstance(task, Refusal):
-            return self._desk.bury(envelope, body, task.reason, task.error, delivery=told.delivery, rows=rows)
+            return self._desk.bury(
+                envelope, body, task.reason, task.error, delivery=told.delivery, rows=rows, by=by
+            )
         if told.delivery is None:
             message = retry_message(self._desk.names, envelope, body, 0.0, self._desk.clock.utc_us())
             return Step(send=[message], rows=rows)
-        return self._binder.place(Admitted(envelope, task, body), told.delivery, rows=rows)
+        return self._place(Admitted(envelope, task, body), told.delivery, rows, by)
+
+    def _place(self, admitted: Admitted, delivery: Delivery, rows: list[Row], by: str) -> Step | None:
+        """A place for what goes on at once. Where there is none and it ends, the outcome before has ended it."""
+        step = self._binder.place(admitted, delivery, rows=rows)
+        if step is not None and step.ended is not None:
+            step.rows = [replace(row, dispatch_id=by) if isinstance(row, Ended) else row for row in step.rows]
+        return step
 
     def _body(self, told: Told, flight: InFlight | None) -> bytes:
         """The task's own body: every outcome but a success carries it; else we hold it."""
@@ -154,8 +158,9 @@ class Consequences:
         return flight.admitted.body if flight is not None and flight.admitted is not None else b""
 
 
-def ended_by(dispatch: Dispatch, step: Step) -> Step:
-    """Where its outcome ends the task the end says so: settled by two routers it is one end all the same."""
-    by = dispatch.dispatch_id
-    step.rows = [replace(row, dispatch_id=by) if isinstance(row, Ended) else row for row in step.rows]
+def _with(effect: Step | None, superseded: Sequence[Waiting]) -> Step:
+    """And what waits here otherwise is let go."""
+    step = effect or Step()
+    step.acks += [one.delivery for one in superseded]
+    step.rows += [row for one in superseded for row in one.rows]
     return step

@@ -145,12 +145,18 @@ class Desk:
         *,
         delivery: Delivery | None,
         rows: list[Row],
+        by: str = "",
     ) -> Step:
-        """A dead letter: to the dlq, its end recorded, its callers told. A leg of a group only ends."""
+        """A dead letter: to the dlq, its end recorded, its callers told. A leg of a group only ends.
+
+        ``by``: as for :meth:`end`.
+        """
         if envelope.group is not None:
             told, why = answer.dead_letter(envelope, reason, error), f"{reason.value}: {error}"
             rows = [self.accepted(envelope), *rows]
-            return self.end(envelope, TaskState.CANCELLED, told, delivery=delivery, rows=rows, error=why)
+            return self.end(
+                envelope, TaskState.CANCELLED, told, delivery=delivery, rows=rows, error=why, by=by
+            )
         now_us = self.clock.utc_us()
         step = self.end(
             envelope,
@@ -160,12 +166,13 @@ class Desk:
             rows=[self.accepted(envelope), *rows],
             reason=reason,
             error=error,
+            by=by,
         )
         step.send.append(dead_letter_message(self.names, envelope, body, reason, error, now_us))
         self.counts.dead_letters += 1
         return step
 
-    def end(
+    def end(  # noqa: PLR0913 - each says one thing of the end, by its name
         self,
         envelope: Envelope,
         state: TaskState,
@@ -175,12 +182,16 @@ class Desk:
         rows: list[Row],
         reason: DeadLetterReason | None = None,
         error: str = "",
+        by: str = "",
     ) -> Step:
-        """The one end of a task's life: recorded, remembered, answered."""
+        """The one end of a task's life: recorded, remembered, answered.
+
+        ``by``: the dispatch whose outcome ends it. Settled by two routers it is one end all the same.
+        """
         now_us = self.clock.utc_us()
         self.hands.closing[envelope.task_id] = envelope.life
         remember_until = now_us + self._memory_us(envelope, now_us)
-        ended = Ended(envelope.task_id, envelope.life, state, reason, error, now_us, remember_until, told)
+        ended = Ended(envelope.task_id, envelope.life, state, reason, error, now_us, remember_until, told, by)
         known = KnownTask(
             envelope.task_id,
             envelope.life,

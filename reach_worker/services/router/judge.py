@@ -19,6 +19,7 @@ from reach_worker.core.hearsay import (
     hearsay_from,
     hearsay_key,
 )
+from reach_worker.core.manifest import Capability
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.open_share import room_by_rate
 from reach_worker.core.outcome import RULES, BreakerEffect, Outcome, OutcomeClass, Success, cut
@@ -120,9 +121,11 @@ class AgentJudge:
     def _count(self, agent: Agent, settled: Settled) -> bool:
         """Take it into the agent's record and breaker; returns whether the breaker moved."""
         rule = RULES[settled.outcome]
-        self._adapt(agent, settled)
-        if rule.success is not Success.NOTHING and agent.manifest.capability(settled.capability) is not None:
-            self._record(settled, rule.success)
+        capability = agent.manifest.capability(settled.capability)
+        if capability is not None:
+            self._adapt(agent, capability, settled)
+            if rule.success is not Success.NOTHING:
+                self._record(settled, rule.success)
         if not self._move_breaker(agent, settled, rule.breaker):
             return False
         self.moved.add(agent.agent_id)
@@ -134,19 +137,18 @@ class AgentJudge:
             agent.breaker.give_way(self._desk.fleet.rank * GIVE_WAY_S)
         return True
 
-    def _adapt(self, agent: Agent, settled: Settled) -> None:
+    def _adapt(self, agent: Agent, capability: Capability, settled: Settled) -> None:
         """Hold back an agent that becomes slow under its load, and let it go again."""
-        capability = agent.manifest.capability(settled.capability)
+        if not self._desk.fleet.slot_policy.adaptive_rate:
+            return
         if settled.outcome is OutcomeClass.SUCCEEDED and settled.duration_ms is not None:
             seconds = settled.duration_ms / 1000
         elif settled.outcome is OutcomeClass.TIMEOUT:
             seconds = settled.age_s
         else:
             return
-        if capability is None or not self._desk.fleet.slot_policy.adaptive_rate:
-            return
         track = self._desk.fleet.record.of(settled.agent_id, settled.capability)
-        usual_s = track.service.quantile(0.5) if track is not None and len(track.service) >= KNOWN else None
+        usual_s = track.service.p50 if track is not None and len(track.service) >= KNOWN else None
         before = agent.adapted.limit
         now = self._desk.clock.monotonic()
         if agent.adapted.ended(seconds, usual_s, capability.declared_latency_ms / 1000, now):

@@ -21,7 +21,7 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.ports import KnownDispatch, OutcomeSeen, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.consequences import Consequences, ended_by
+from reach_worker.services.router.consequences import Consequences
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
@@ -76,8 +76,12 @@ class Settlement:
         if unsure:
             dispatches = await self._store.known_dispatches([t.dispatch.dispatch_id for t in unsure])
             tasks = await self._store.known_tasks(list({t.dispatch.envelope.task_id for t in unsure}))
-        found = (self._one(t, dispatches, tasks) for t in told)
-        return [step for step in found if step is not None]
+        steps = []
+        for each in told:
+            step = self._one(each, dispatches, tasks)
+            if step is not None:
+                steps.append(step)
+        return steps
 
     async def over(self, dispatches: Sequence[Dispatch]) -> dict[str, str]:
         """Those of these dispatches that are not their task's current one (any more), each with why."""
@@ -150,6 +154,17 @@ class Settlement:
     def _one(
         self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask]
     ) -> Step | None:
+        """Mostly it is the outcome that is waited for; else it is looked at more closely."""
+        hands, dispatch_id = self._desk.hands, told.dispatch.dispatch_id
+        alone = hands.by_task.get(told.dispatch.envelope.task_id) == dispatch_id
+        if alone and self._standing.is_current(told):
+            flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
+            return self._consequences.act(told, flight, known)
+        return self._looked_at(told, dispatches, tasks)
+
+    def _looked_at(
+        self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask]
+    ) -> Step | None:
         hands = self._desk.hands
         dispatch_id, task_id = told.dispatch.dispatch_id, told.dispatch.envelope.task_id
         recalled = hands.recall(told.delivery, task_id) if told.delivery is not None else None
@@ -218,10 +233,14 @@ class Settlement:
         log.info("task %s had an unknown outcome, and has succeeded", envelope.task_id)
         body = delivery.body if delivery is not None else b""
         told_caller = answer.succeeded(envelope, told.dispatch.agent_id, envelope.next_attempt, body)
-        step = self._desk.end(
-            envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=[self._seen_late(told, why)]
+        return self._desk.end(
+            envelope,
+            TaskState.SUCCEEDED,
+            told_caller,
+            delivery=delivery,
+            rows=[self._seen_late(told, why)],
+            by=told.dispatch.dispatch_id,
         )
-        return ended_by(told.dispatch, step)
 
     def _seen_late(self, told: Told, why: str) -> OutcomeSeen:
         row = outcome_row(told.dispatch, told.outcome, Standing.STALE, self._desk.clock.utc_us())

@@ -1,16 +1,17 @@
 """Outcomes as they reach the router: told by an agent, or found out because a dispatch came back without one."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reach_worker.core.dispatch import Dispatch, outcome_headers
 from reach_worker.core.handoff import Stretch, split
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass, cut
+from reach_worker.core.value import value
 from reach_worker.ports import OutcomeSeen, Standing
 from reach_worker.services.effects import Step
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Told:
     """An outcome and the message that brought it (``None``: the router found out by itself).
 
