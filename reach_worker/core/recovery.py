@@ -185,7 +185,7 @@ def attempt_timeout_ms(
     and was out of time may be a longer one than most: it gets what is declared, or no attempt could ever do it.
     """
     limit = declared_ms if declared_ms is not None else policy.attempt_ms
-    longer = any(attempt.outcome is OutcomeClass.TIMEOUT for attempt in tried)
+    longer = bool(tried) and any(attempt.outcome is OutcomeClass.TIMEOUT for attempt in tried)
     if not longer and track is not None and len(track.service) >= policy.min_successes:
         typical = track.service.quantile(0.99) or 0.0
         limit = min(limit, max(policy.floor_ms, int(typical * 1000 * policy.factor)))

@@ -1,7 +1,7 @@
 """ADMIT: from a message to a task that can be bound, or to its end: dead letter, unmatched, answered from the store."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -72,29 +72,30 @@ class Admission:
         read = [item for _, item in arrived]
         known = await self._known(read)
         now_us = self._desk.clock.utc_us()
-        granted = await self._claims.make(
-            self._wishes(read, lambda e: standing_of_published(known.get(e.task_id), now_us)), known
-        )
-        return _steps(self._take_published(d, r, known, granted) for d, r in arrived)
+        wishes = self._wishes(read, known, lambda e: standing_of_published(known.get(e.task_id), now_us))
+        granted = await self._claims.make(wishes, known)
+        return _steps([self._take_new(d, r, known, granted) for d, r in arrived])
 
     async def returned(self, deliveries: Sequence[Delivery], *, from_lane: bool = False) -> list[Step]:
         """Tasks from our own queues: retries, replays, what waited in a lane."""
         read = [self._read_internal(delivery) for delivery in deliveries]
         known = await self._known(read)
-        granted = await self._claims.make(
-            self._wishes(read, lambda e: standing_of_returned(e, known.get(e.task_id))), known
-        )
+        wishes = self._wishes(read, known, lambda e: standing_of_returned(e, known.get(e.task_id)))
+        granted = await self._claims.make(wishes, known)
         return _steps(
-            self._take_returned(d, r, known, granted, from_lane=from_lane)
-            for d, r in zip(deliveries, read, strict=True)
+            [
+                self._take_returned(d, r, known, granted, from_lane=from_lane)
+                for d, r in zip(deliveries, read, strict=True)
+            ]
         )
 
     def _wishes(
-        self, read: Sequence[Read], standing_of: Callable[[Envelope], object]
+        self, read: Sequence[Read], known: dict[str, KnownTask], standing_of: Callable[[Envelope], object]
     ) -> list[tuple[str, Fresh | InHand]]:
-        """What would begin here now, if nobody else has begun with it."""
+        """What would begin here now, if nobody else has begun with it. Where there is nobody else, what is known."""
+        asked = [r for r in read if r.envelope.task_id in known] if self._desk.alone() else read
         admitted = (
-            r.envelope for r in read if isinstance(r, Admitted) and not self._in_hand(r.envelope.task_id)
+            r.envelope for r in asked if isinstance(r, Admitted) and not self._in_hand(r.envelope.task_id)
         )
         standing = ((envelope.task_id, standing_of(envelope)) for envelope in admitted)
         return [(task_id, found) for task_id, found in standing if isinstance(found, Fresh | InHand)]
@@ -145,9 +146,9 @@ class Admission:
 
     async def _known(self, read: Sequence[Read]) -> dict[str, KnownTask]:
         """What is known of these ids: the store's word, or our own memory where that knows more."""
-        ids = list({item.envelope.task_id for item in read})
-        if not ids:
+        if not read:
             return {}
+        ids = list({item.envelope.task_id for item in read})
         await self._desk.before_deciding(ids)
         known = await self._store.known_tasks(ids)
         ended = self._desk.hands.ended
@@ -156,6 +157,16 @@ class Admission:
             if mine is not None and mine.knows_more_than(known.get(task_id)):
                 known[task_id] = mine
         return known
+
+    def _take_new(
+        self, delivery: Delivery, read: Read, known: dict[str, KnownTask], granted: dict[str, int]
+    ) -> Step | None:
+        """Of nearly every task that is published nothing was ever heard: it begins."""
+        hands, task_id = self._desk.hands, read.envelope.task_id
+        met = task_id in known or task_id in hands.gone_on or task_id in hands.recalled
+        if met or self._in_hand(task_id) or read.envelope.life or isinstance(read, Refused):
+            return self._take_published(delivery, read, known, granted)
+        return self._begin(delivery, read)
 
     def _take_published(
         self, delivery: Delivery, read: Read, known: dict[str, KnownTask], granted: dict[str, int]
@@ -350,5 +361,5 @@ class Admission:
         return Step([delivery])
 
 
-def _steps(found: Iterable[Step | None]) -> list[Step]:
+def _steps(found: Sequence[Step | None]) -> list[Step]:
     return [step for step in found if step is not None]
