@@ -234,6 +234,8 @@ GATES: Final = (
 )
 """Every gate that looks at one agent alone, in the order people read them."""
 
+NEVER: Final = tuple(gate for gate in GATES if gate.kind is GateKind.MAY_NOT)
+"""Those that no waiting opens."""
 EXCLUDED: Final = "excluded"
 FALLBACK: Final = "fallback"
 """The gates that look at the others too: they come last, see routing."""

@@ -8,6 +8,7 @@ from typing import Any, Final, overload
 from reach_worker.core.exploration import exploration_draw, explores, pick, probabilities
 from reach_worker.core.fleet import Fleet, Offer
 from reach_worker.core.gates import (
+    NEVER,
     OPEN,
     Ask,
     GateKind,
@@ -388,7 +389,15 @@ def why_none_is_free(capability: str, fleet: Fleet, now: float) -> str:
     }
     if not closed:
         return _nobody_has(capability, fleet)
-    return _reasons(closed) if all(closed.values()) else ""
+    if not all(closed.values()):
+        return ""
+    first = all_open(fleet, list(closed), now)
+    return f"{first}; {_reasons(closed)}" if first else _reasons(closed)
+
+
+def somebody_may(ask: Ask, fleet: Fleet, now: float) -> bool:
+    """Some agent may have the task, now or later: it is neither unmatched nor refused."""
+    return any(not judge(ask, offer, fleet, now, NEVER) for offer in fleet.capable(ask.capability))
 
 
 def _until_asked(wait: Wait, candidates: Sequence[Candidate], fleet: Fleet, now: float) -> Wait:

@@ -20,6 +20,7 @@ from reach_worker.core.routing import (
     Unmatched,
     Wait,
     plan,
+    somebody_may,
     why_none_is_free,
 )
 from reach_worker.core.slots import SlotPolicy
@@ -504,3 +505,24 @@ def test_while_nobody_is_free_each_says_why() -> None:
 
 def test_where_nobody_offers_it_that_is_the_reason() -> None:
     assert why_none_is_free("x.y", fleet_of([manifest("a")]), NOW).startswith("no known agent has")
+
+
+@given(FLEET, ASK, POLICY)
+def test_who_may_have_it_and_who_is_free_tell_what_a_plan_would_say(
+    fields: dict[str, Any], one: Ask, policy: RoutingPolicy
+) -> None:
+    fleet = fleet_from(fields)
+    choice = plan(one, fleet, policy, NOW).choice
+
+    assert somebody_may(one, fleet, NOW) is not isinstance(choice, Unmatched | PayloadRefused)
+    if why_none_is_free(one.capability, fleet, NOW):
+        assert not isinstance(choice, Chosen)
+
+
+def test_where_all_breakers_are_open_it_says_who_is_asked_first() -> None:
+    fleet = fleet_of([manifest("a"), manifest("b")])
+    for agent_id in ("a", "b"):
+        open_breaker(fleet.agents[agent_id].breaker)
+    assert why_none_is_free(CAPABILITY, fleet, NOW).startswith(
+        "all 2 breakers are open, a is asked first, in 30 s; "
+    )

@@ -47,6 +47,33 @@ async def test_a_task_that_waits_is_not_acknowledged_and_goes_as_soon_as_a_slot_
     assert stage.r1.bus.unacked == 0
 
 
+async def test_what_is_wrong_is_known_at_once_however_many_wait_ahead_of_it() -> None:
+    schema = {"type": "object", "required": ["text"]}
+    stage = Stage()
+    await stage.router()
+    agent = await stage.agent("a", script=hold, callable_by=["ann"], capability_input_schema=schema)
+    for number in range(5):
+        stage.publish(f"t{number}", user_id="ann", payload={"text": "x"})
+    stage.publish("wrong", user_id="ann")
+    stage.publish("strange", "text.dance", user_id="ann")
+    stage.publish("forbidden", user_id="bob", payload={"text": "x"})
+    stage.publish("last", user_id="ann", payload={"text": "x"})
+    await stage.settle()
+    assert stage.letter().reason is DeadLetterReason.PAYLOAD_REFUSED
+    assert {answer["task_id"]: answer["status"] for answer in stage.answers()} == {
+        "wrong": "dead_letter",
+        "strange": "unmatched",
+        "forbidden": "unmatched",
+    }
+    waiting = stage.r1.desk.hands.waiting
+    assert list(waiting) == ["t1", "t2", "t3", "t4", "last"]
+    assert {one.reason for one in waiting.values()} == {"a: at max concurrency 1/1"}
+    agent.script = succeed
+    await agent.end(agent.held[0])
+    await stage.settle()
+    assert list(agent.ran) == ["t0", "t1", "t2", "t3", "t4", "last"]
+
+
 async def test_what_is_held_long_moves_to_its_lane_and_comes_back_in_order() -> None:
     stage = Stage()
     await stage.router()

@@ -14,7 +14,16 @@ from reach_worker.core.group import cannot_work
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason
 from reach_worker.core.recovery import MICROSECONDS
-from reach_worker.core.routing import Chosen, Decision, PayloadRefused, Unmatched, Wait, plan
+from reach_worker.core.routing import (
+    Chosen,
+    Decision,
+    PayloadRefused,
+    Unmatched,
+    Wait,
+    plan,
+    somebody_may,
+    why_none_is_free,
+)
 from reach_worker.ports import Parked, Row, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.cancels import cancelled_end
@@ -27,6 +36,7 @@ from reach_worker.services.router.messages import retry_message, unmatched_messa
 
 log = logging.getLogger(__name__)
 
+AHEAD: Final = "others of its capability are ahead"
 NOT_RECORDED: Final = "it has side effects, and the store does not take the record that must come first"
 
 
@@ -38,6 +48,7 @@ class Binder:
         self._dispatcher = dispatcher
         self._lanes = lanes
         self._groups = groups
+        self._none_free: dict[str, str] = {}
         self.closed = False
 
     # -- one task
@@ -54,9 +65,12 @@ class Binder:
                 return self._turned_away(admitted, delivery, rows)
             admitted = replace(admitted, envelope=replace(envelope, paid=envelope.next_attempt))
         ask = ask_of(admitted, self._desk.tags)
-        decision = self._plan(ask, admitted.envelope, now)
-        unsent = any(isinstance(row, Unsent) for row in rows)
+        unsent = bool(rows) and any(isinstance(row, Unsent) for row in rows)
         waiting = Waiting(admitted, ask, delivery, now, "", rows, unsent)
+        if not from_lane and self._only_waits(waiting, now):
+            self._desk.hands.wait(waiting)
+            return None
+        decision = self._plan(ask, admitted.envelope, now)
         return self._of_group(waiting, decision) or self._place(waiting, decision, now, from_lane=from_lane)
 
     def _place(self, waiting: Waiting, decision: Decision, now: float, *, from_lane: bool) -> Step | None:
@@ -64,13 +78,14 @@ class Binder:
             case Chosen() if self.closed:
                 waiting.reason = "the router stops"
             case Chosen() if not from_lane and self._queued_before(waiting.capability):
-                waiting.reason = "others of its capability are ahead"
+                waiting.reason = AHEAD
             case Chosen() if self._may_be_sent(waiting.admitted, now):
                 return self._dispatcher.dispatch(waiting, decision, decision.choice, now)
             case Chosen():
                 waiting.reason = NOT_RECORDED
             case Wait(reason):
                 waiting.reason = reason
+                self._see_who_is_free(waiting.capability, now)
             case Unmatched() | PayloadRefused():
                 return self._nobody(waiting, decision, decision.choice)
         if from_lane:
@@ -83,6 +98,7 @@ class Binder:
     def bind(self) -> list[Step]:
         """Give what waits in the window to agents with free slots, oldest first."""
         now = self._desk.clock.monotonic()
+        self._none_free.clear()
         steps: list[Step] = []
         free: dict[str, int] = {}
         for waiting in list(self._desk.hands.waiting.values()):
@@ -126,6 +142,22 @@ class Binder:
 
     # -- inside
 
+    def _see_who_is_free(self, capability: str, now: float) -> None:
+        """Something waits. Where that is because nobody is free, others need no plan to know that they wait too."""
+        if capability not in self._none_free:
+            self._none_free[capability] = why_none_is_free(capability, self._desk.fleet, now)
+
+    def _only_waits(self, waiting: Waiting, now: float) -> bool:
+        """It is not its turn, or nobody was free for its capability a moment ago; and somebody may have it."""
+        capability, admitted = waiting.capability, waiting.admitted
+        ahead = self._queued_before(capability)
+        if ahead:
+            self._see_who_is_free(capability, now)
+        waiting.reason = self._none_free.get(capability) or (AHEAD if ahead else "")
+        if not waiting.reason or admitted.for_several or admitted.envelope.race:
+            return False
+        return somebody_may(waiting.ask, self._desk.fleet, now)
+
     def _of_group(self, waiting: Waiting, decision: Decision) -> Step | None:
         """What is for several agents at once gets its legs; a leg of a race whose agent has gone leaves the race."""
         admitted = waiting.admitted
@@ -165,7 +197,8 @@ class Binder:
         return step
 
     def _queued_before(self, capability: str) -> bool:
-        return self._lanes.depths.get(capability, 0) > 0 or self._desk.hands.waiting_for[capability] > 0
+        waiting_for = self._desk.hands.waiting_for
+        return self._lanes.depths.get(capability, 0) > 0 or waiting_for.get(capability, 0) > 0
 
     def _may_be_sent(self, admitted: Admitted, now: float) -> bool:
         """What has side effects is recorded before it is sent: while the store takes nothing it waits."""
