@@ -178,7 +178,7 @@ def ask_of(admitted: Admitted, tags: TagTable) -> Ask:
         task_id=envelope.task_id,
         capability=envelope.capability,
         payload=task.payload,
-        requires=tuple(dict.fromkeys(tags.normalise(tag) for tag in task.requires)),
+        requires=tuple(dict.fromkeys(map(tags.normalise, task.requires))),
         domain=fold(task.domain) if task.domain is not None else None,
         caller=envelope.caller,
         max_cost=task.max_cost,

@@ -112,6 +112,8 @@ class Envelope:
     @property
     def stretch(self) -> tuple[Attempt, ...]:
         """The attempts since it was handed on last: what was before is another agent's, of another piece of work."""
+        if not self.attempts:
+            return ()
         handed = (n for n, a in enumerate(self.attempts, 1) if a.outcome is OutcomeClass.HANDOFF)
         return self.attempts[max(handed, default=0) :]
 

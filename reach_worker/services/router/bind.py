@@ -117,11 +117,11 @@ class Binder:
     def overdue(self) -> list[str]:
         """Tasks that wait beyond their deadlines."""
         now_us = self._desk.clock.utc_us()
-        left = (
-            (task_id, waiting.admitted.envelope.remaining_us(now_us))
+        return [
+            task_id
             for task_id, waiting in self._desk.hands.waiting.items()
-        )
-        return [task_id for task_id, left_us in left if left_us is not None and left_us <= 0]
+            if (left_us := waiting.admitted.envelope.remaining_us(now_us)) is not None and left_us <= 0
+        ]
 
     def expire(self, overdue: Sequence[str], known: Mapping[str, KnownTask]) -> list[Step]:
         """Bury what waits beyond its deadline, but for copies of what another router has done, or goes on with."""

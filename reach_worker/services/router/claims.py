@@ -77,10 +77,12 @@ class Claims:
         if self._desk.recording.away:
             return []
         was, self._together = self._together, not self._desk.alone()
+        if was or not self._together:
+            return []
         # One that we recorded a dispatch of and could not send is ours; the store does not know yet that it stays.
         waiting = [one for one in self._desk.hands.waiting.values() if not one.unsent]
         me = self._desk.router_id
-        if was or not self._together or not waiting:
+        if not waiting:
             return []
         now_us = self._desk.clock.utc_us()
         claims = [Claimed(w.ask.task_id, w.admitted.envelope.life, me, now_us) for w in waiting]

@@ -26,10 +26,11 @@ class Waiters:
         ends = {step.ended[0]: step for step in steps if step.ended is not None}
         if not ends:
             return
-        stored = await self._store.waiters(list(ends))
+        stored, here = await self._store.waiters(list(ends)), self._desk.hands.joined
         for task_id, step in ends.items():
-            joined = (*stored.get(task_id, ()), *self._desk.hands.joined.get(task_id, ()))
-            step.offer += self._missing(step, joined)
+            if task_id in stored or task_id in here:
+                joined = (*stored.get(task_id, ()), *here.get(task_id, ()))
+                step.offer += self._missing(step, joined)
 
     async def late(self, steps: Sequence[Step]) -> list[Step]:
         """After these steps were carried out: answers for those who joined while that was done.
