@@ -15,6 +15,8 @@ MINUTE_S: Final = 60.0
 SHORTEST_WAIT_S: Final = 2.0
 LONGEST_WAIT_S: Final = 60.0
 ROUNDING: Final = 1e-9
+INSTANT_S: Final = 0.01
+"""Less time than that is passed with the next: of what is sent in one turn each would fade by next to nothing."""
 
 
 @dataclass(slots=True)
@@ -58,8 +60,10 @@ class RetryBudget:
     def _pass_time(self, now: float) -> None:
         if self.at is None:
             self.at, self.tokens = now, self._floor()
-        elapsed = max(0.0, now - self.at)
-        self.at = max(self.at, now)
+        elapsed = now - self.at
+        if elapsed < INSTANT_S:
+            return
+        self.at = now
         faded = math.exp(-elapsed / MINUTE_S)
         self.recent *= faded
         self.owed *= faded
