@@ -78,8 +78,10 @@ class AdaptiveRate:
 
     def _count(self, now: float) -> None:
         self.since = min(self.since, now)
-        self.done = self.done * math.exp(-max(0.0, now - self.at) / MEMORY_S) + 1.0
-        self.at = max(self.at, now)
+        if now > self.at:
+            self.done *= math.exp((self.at - now) / MEMORY_S)
+            self.at = now
+        self.done += 1.0
 
 
 def _window(seen_s: float) -> float:

@@ -17,7 +17,7 @@ from reach_worker.core.task import Refusal, decode_task
 from reach_worker.ports import Ended, KnownDispatch, Row, Sent, Standing
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.desk import Desk, Moment
 from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.hands import InFlight, Waiting
 from reach_worker.services.router.judge import AgentJudge
@@ -45,19 +45,20 @@ class Consequences:
         self._standing = standing
         self._handoffs = handoffs
 
-    def act(self, told: Told, flight: InFlight | None, known: KnownDispatch | None) -> Step | None:
+    def act(
+        self, told: Told, flight: InFlight | None, known: KnownDispatch | None, at: Moment
+    ) -> Step | None:
         """Release the agent, learn from the outcome, and go on with the task."""
         dispatch, outcome = told.dispatch, self._standing.as_known(told, flight, known)
         lease = self._desk.fleet.leases.release(dispatch.dispatch_id)
         self._desk.hands.land(dispatch.dispatch_id)
         self._desk.hands.settling.add(dispatch.dispatch_id)
-        now_us = self._desk.clock.utc_us()
         rows: list[Row] = [
             *self._standing.unrecorded(dispatch, flight, known),
-            outcome_row(dispatch, outcome, Standing.CURRENT, now_us),
-            *self._judge.judge(dispatch, outcome),
+            outcome_row(dispatch, outcome, Standing.CURRENT, at.utc_us),
+            *self._judge.judge(dispatch, outcome, at),
         ]
-        attempt = attempt_of(dispatch, outcome, now_us)
+        attempt = attempt_of(dispatch, outcome, at.utc_us)
         step = self._handoffs.hand_on(told, attempt) or next_step(
             dispatch.envelope,
             attempt,
@@ -67,7 +68,7 @@ class Consequences:
         )
         if dispatch.envelope.race and isinstance(step, TryAgain):
             step = Bury(step.envelope, DeadLetterReason.ATTEMPTS_EXHAUSTED, outcome.message)
-        unwanted = self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic())
+        unwanted = self._desk.hands.unwanted(dispatch.envelope, at.now)
         if unwanted is not None and not isinstance(step, HandOn):
             step = not_again(step, unwanted.why)
         superseded = self._standing.superseded(dispatch)

@@ -19,6 +19,7 @@ from reach_worker.core.recovery import MICROSECONDS, IdempotencyPolicy, TimeoutP
 from reach_worker.core.retry_budget import RetryBudget
 from reach_worker.core.tags import TagTable
 from reach_worker.core.token_bucket import IntakePolicy
+from reach_worker.core.value import value
 from reach_worker.ports import Accepted, AnswerLost, Clock, Ended, Joined, Row
 from reach_worker.services.effects import Step
 from reach_worker.services.router.hands import Hands
@@ -42,6 +43,14 @@ class RouterPolicies:
     hold_s: float = HOLD_S
     grace_s: float = 20.0
     ghost_s: float = 0.0
+
+
+@value(frozen=True, slots=True)
+class Moment:
+    """What is handled together is handled at one moment. ``now``: monotonic seconds; ``utc_us``: microseconds."""
+
+    now: float
+    utc_us: int
 
 
 @dataclass(slots=True)
@@ -112,6 +121,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.retry_budget = RetryBudget(self.policies.retry)
+
+    def moment(self) -> Moment:
+        """Now, by both clocks."""
+        return Moment(self.clock.monotonic(), self.clock.utc_us())
 
     def tell(self, news: News) -> None:
         """Let the other routers know, with the end of this turn; nothing is kept for routers that are not there."""

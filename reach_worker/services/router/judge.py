@@ -26,7 +26,7 @@ from reach_worker.core.outcome import RULES, BreakerEffect, Outcome, OutcomeClas
 from reach_worker.core.recovery import MICROSECONDS, attempt_timeout_ms
 from reach_worker.ports import BreakerMoved, Row
 from reach_worker.services.effects import Step
-from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.desk import Desk, Moment
 
 log = logging.getLogger(__name__)
 
@@ -44,36 +44,36 @@ class AgentJudge:
         self._not_wanted = not_wanted
         self.moved: set[str] = set()
 
-    def judge(self, dispatch: Dispatch, outcome: Outcome) -> list[Row]:
+    def judge(self, dispatch: Dispatch, outcome: Outcome, at: Moment) -> list[Row]:
         """Statistics and breaker, once per dispatch; a time-out that the caller's own deadline made is nobody's fault."""
         agent = self._desk.fleet.agents.get(dispatch.agent_id)
         if agent is None or not self._desk.hands.judge(dispatch.dispatch_id):
             return []
-        if outcome.outcome is not OutcomeClass.SUCCEEDED and self._is_cancelled(dispatch):
+        if outcome.outcome is not OutcomeClass.SUCCEEDED and self._is_cancelled(dispatch, at):
             outcome = replace(outcome, outcome=OutcomeClass.RELEASED)
-        settled = self._settled(dispatch, outcome, agent)
+        settled = self._settled(dispatch, outcome, agent, at)
         self._desk.tell(settled)
-        if not self._count(agent, settled):
+        if not self._count(agent, settled, at):
             return []
         reason = cut(f"{outcome.outcome.value}: {outcome.message}", 300)
-        now_us = self._desk.clock.utc_us()
-        return [BreakerMoved(agent.agent_id, self._desk.router_id, agent.breaker.shown, now_us, reason)]
+        return [BreakerMoved(agent.agent_id, self._desk.router_id, agent.breaker.shown, at.utc_us, reason)]
 
-    def _is_cancelled(self, dispatch: Dispatch) -> bool:
+    def _is_cancelled(self, dispatch: Dispatch, at: Moment) -> bool:
         """It was told to stop: however it did so, that is no failure of its own."""
-        return self._desk.hands.unwanted(dispatch.envelope, self._desk.clock.monotonic()) is not None
+        return self._desk.hands.unwanted(dispatch.envelope, at.now) is not None
 
     # -- other routers
 
     def hear(self, deliveries: Sequence[Delivery]) -> None:
         """What other routers told: it counts here too, and is theirs to record and to act on."""
+        at = self._desk.moment()
         for delivery in deliveries:
             told = hearsay_from(delivery.body)
             if isinstance(told, Unreadable):
                 log.warning("what another router told cannot be read: %s", told.error)
             elif told.router_id != self._desk.router_id:
                 for news in told.news:
-                    self._heard(news)
+                    self._heard(news, at)
 
     def tell(self) -> list[Step]:
         """What the other routers are to know of this turn."""
@@ -86,7 +86,7 @@ class AgentJudge:
         news.clear()
         return [Step(send=messages)] if messages else []
 
-    def _heard(self, news: News) -> None:
+    def _heard(self, news: News, at: Moment) -> None:
         if isinstance(news, NotWanted):
             self._not_wanted(news.task_id)
             return
@@ -96,15 +96,15 @@ class AgentJudge:
         match news:
             case ProbeSent(dispatch_id):
                 if dispatch_id not in self._desk.hands.judged:
-                    agent.breaker.sent_elsewhere(dispatch_id, self._desk.clock.monotonic())
+                    agent.breaker.sent_elsewhere(dispatch_id, at.now)
             case Settled(dispatch_id) if self._desk.hands.judge(dispatch_id):
-                self._count(agent, news)
+                self._count(agent, news, at)
             case Settled():
                 pass
 
     # -- inside
 
-    def _settled(self, dispatch: Dispatch, outcome: Outcome, agent: Agent) -> Settled:
+    def _settled(self, dispatch: Dispatch, outcome: Outcome, agent: Agent, at: Moment) -> Settled:
         kind = outcome.outcome
         if kind is OutcomeClass.TIMEOUT and self._cut_by_caller(dispatch, agent):
             kind = OutcomeClass.RELEASED
@@ -113,23 +113,23 @@ class AgentJudge:
             agent.agent_id,
             dispatch.envelope.capability,
             kind,
-            (self._desk.clock.utc_us() - dispatch.dispatched_at) / MICROSECONDS,
+            (at.utc_us - dispatch.dispatched_at) / MICROSECONDS,
             outcome.duration_ms,
             outcome.retry_after_ms,
         )
 
-    def _count(self, agent: Agent, settled: Settled) -> bool:
+    def _count(self, agent: Agent, settled: Settled, at: Moment) -> bool:
         """Take it into the agent's record and breaker; returns whether the breaker moved."""
         rule = RULES[settled.outcome]
         capability = agent.manifest.capability(settled.capability)
         if capability is not None:
-            self._adapt(agent, capability, settled)
+            self._adapt(agent, capability, settled, at.now)
             if rule.success is not Success.NOTHING:
-                self._record(settled, rule.success)
-        if not self._move_breaker(agent, settled, rule.breaker):
+                self._record(settled, rule.success, at)
+        if not self._move_breaker(agent, settled, rule.breaker, at.now):
             return False
         self.moved.add(agent.agent_id)
-        told = agent.breaker.told(self._desk.clock.monotonic())
+        told = agent.breaker.told(at.now)
         log.warning(
             "breaker of %s: %s, after %s in %s", agent.agent_id, told, settled.outcome, settled.capability
         )
@@ -137,7 +137,7 @@ class AgentJudge:
             agent.breaker.give_way(self._desk.fleet.rank * GIVE_WAY_S)
         return True
 
-    def _adapt(self, agent: Agent, capability: Capability, settled: Settled) -> None:
+    def _adapt(self, agent: Agent, capability: Capability, settled: Settled, now: float) -> None:
         """Hold back an agent that becomes slow under its load, and let it go again."""
         if not self._desk.fleet.slot_policy.adaptive_rate:
             return
@@ -150,7 +150,6 @@ class AgentJudge:
         track = self._desk.fleet.record.of(settled.agent_id, settled.capability)
         usual_s = track.service.p50 if track is not None and len(track.service) >= KNOWN else None
         before = agent.adapted.limit
-        now = self._desk.clock.monotonic()
         if agent.adapted.ended(seconds, usual_s, capability.declared_latency_ms / 1000, now):
             self._say_adapted(agent, before)
 
@@ -161,9 +160,9 @@ class AgentJudge:
         elif before is None:
             log.warning("%s takes twice its usual time: held to %.3g tasks per second", agent.agent_id, limit)
 
-    def _record(self, settled: Settled, success: Success) -> None:
+    def _record(self, settled: Settled, success: Success, at: Moment) -> None:
         track = self._desk.fleet.record.touch(settled.agent_id, settled.capability)
-        now_s = self._desk.clock.utc_us() / MICROSECONDS
+        now_s = at.utc_us / MICROSECONDS
         if success is Success.REJECTION:
             track.rejected(now_s)
         else:
@@ -171,8 +170,8 @@ class AgentJudge:
             seconds = (settled.duration_ms or 0.0) / 1000 if whole else None
             track.ended(now_s, good=success is Success.COUNTS_FOR, seconds=seconds)
 
-    def _move_breaker(self, agent: Agent, settled: Settled, effect: BreakerEffect) -> bool:
-        now, breaker, dispatch_id = self._desk.clock.monotonic(), agent.breaker, settled.dispatch_id
+    def _move_breaker(self, agent: Agent, settled: Settled, effect: BreakerEffect, now: float) -> bool:
+        breaker, dispatch_id = agent.breaker, settled.dispatch_id
         since = now - settled.age_s
         match effect:
             case BreakerEffect.CLEARS:

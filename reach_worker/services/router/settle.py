@@ -22,7 +22,7 @@ from reach_worker.ports import KnownDispatch, OutcomeSeen, Standing, Started, St
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.consequences import Consequences
-from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.desk import Desk, Moment
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.handoffs import Handoffs
@@ -76,9 +76,9 @@ class Settlement:
         if unsure:
             dispatches = await self._store.known_dispatches([t.dispatch.dispatch_id for t in unsure])
             tasks = await self._store.known_tasks(list({t.dispatch.envelope.task_id for t in unsure}))
-        steps = []
+        steps, at = [], self._desk.moment()
         for each in told:
-            step = self._one(each, dispatches, tasks)
+            step = self._one(each, dispatches, tasks, at)
             if step is not None:
                 steps.append(step)
         return steps
@@ -152,18 +152,18 @@ class Settlement:
     # -- current or stale
 
     def _one(
-        self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask]
+        self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask], at: Moment
     ) -> Step | None:
         """Mostly it is the outcome that is waited for; else it is looked at more closely."""
         hands, dispatch_id = self._desk.hands, told.dispatch.dispatch_id
         alone = hands.by_task.get(told.dispatch.envelope.task_id) == dispatch_id
         if alone and self._standing.is_current(told):
             flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
-            return self._consequences.act(told, flight, known)
-        return self._looked_at(told, dispatches, tasks)
+            return self._consequences.act(told, flight, known, at)
+        return self._looked_at(told, dispatches, tasks, at)
 
     def _looked_at(
-        self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask]
+        self, told: Told, dispatches: dict[str, KnownDispatch], tasks: dict[str, KnownTask], at: Moment
     ) -> Step | None:
         hands = self._desk.hands
         dispatch_id, task_id = told.dispatch.dispatch_id, told.dispatch.envelope.task_id
@@ -178,10 +178,10 @@ class Settlement:
         flight, known = hands.in_flight.get(dispatch_id), dispatches.get(dispatch_id)
         ended = hands.ended.get(task_id) or tasks.get(task_id)
         if self._standing.is_current(told):
-            return self._consequences.act(told, flight, known)
+            return self._consequences.act(told, flight, known, at)
         why = self._standing.why_stale(told.dispatch, known, ended)
         if why is None:
-            return self._consequences.act(told, flight, known)
+            return self._consequences.act(told, flight, known, at)
         if flight is not None:
             self._dispatcher.release(flight.dispatch)
         return self._too_late(told, why, ended)
