@@ -1,26 +1,29 @@
 """What a worker has in its hands: dispatches that wait for a slot, that run, and which of them may start."""
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from reach_worker.agent.calls import AttemptCalls
-from reach_worker.agent.context import Context
+from reach_worker.agent.at_work import AtWork
 from reach_worker.agent.run import Ending
-from reach_worker.agent.voice import Voice
+from reach_worker.agent.voice import Spent
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import Outcome, OutcomeClass
 from reach_worker.core.task import Refusal, Task
 
+if TYPE_CHECKING:
+    import asyncio
+
 log = logging.getLogger(__name__)
 
 CRASHES: Final = 2
 """A dispatch that was delivered again so often has killed its process twice: it goes back instead of trying a third."""
+
+UNSPENT: Final = Spent()
 
 
 @dataclass(slots=True)
@@ -28,7 +31,8 @@ class Run:
     """One dispatch in this worker's hands.
 
     ``taken_at``: when its delivery was taken, monotonic seconds. ``alone``: it may have killed its process before.
-    ``leased``: a lease stands in for the delivery, which is acknowledged.
+    ``leased``: a lease stands in for the delivery, which is acknowledged. ``taken_back``: it is not wanted any more.
+    ``work``: its handler, once that has begun.
     """
 
     dispatch: Dispatch
@@ -37,21 +41,25 @@ class Run:
     taken_at: float
     alone: bool = False
     leased: bool = False
-    context: Context | None = None
-    voice: Voice | None = None
-    calls: AttemptCalls | None = None
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    taken_back: bool = False
+    work: AtWork | None = None
+
+    def take_back(self) -> None:
+        """Have it end now if it has begun, or else not begin."""
+        self.taken_back = True
+        if self.work is not None:
+            self.work.take_back()
 
     def envelope(self) -> Envelope:
         """What goes on with the task. One that was delivered again and did not run here stays under suspicion."""
         envelope = self.dispatch.envelope
-        if self.delivery.redelivered and self.context is None:
+        if self.delivery.redelivered and self.work is None:
             return replace(envelope, crashes=envelope.crashes + 1)
         return envelope
 
     def outcome(self, ending: Ending, seconds: float | None, *, instance_id: str) -> Outcome:
         """How it ended, after so many seconds of running, ``None`` if it never ran."""
-        unrun = self.context is None
+        unrun, spent = self.work is None, UNSPENT if self.work is None else self.work.attempt.context.spent
         return Outcome(
             dispatch_id=self.dispatch.dispatch_id,
             task_id=self.dispatch.envelope.task_id,
@@ -63,7 +71,9 @@ class Run:
             duration_ms=None if seconds is None else seconds * 1000,
             started=not unrun,
             crashed=unrun and self.delivery.redelivered and ending.kind is OutcomeClass.UNAVAILABLE,
-            **({} if self.context is None else asdict(self.context.spent)),
+            cost=spent.cost,
+            tokens_in=spent.tokens_in,
+            tokens_out=spent.tokens_out,
         )
 
 

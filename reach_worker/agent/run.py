@@ -1,4 +1,4 @@
-"""Running one handler for one dispatch: time limits, threads, and what its ending means."""
+"""Calling one handler for one dispatch, and what its ending means."""
 
 import asyncio
 import logging
@@ -20,9 +20,6 @@ from reach_worker.core.outcome import OutcomeClass, cut
 from reach_worker.core.task import Task
 
 log = logging.getLogger(__name__)
-
-COOPERATIVE_S: Final = 1.0
-"""After its time a handler sees ``cancelled`` and has so long to end by itself; then it is cancelled hard."""
 
 SHORTER: Final = "its limit this time, by its usual time or a deadline; it declares {:g} s"
 LOGGED: Final = {
@@ -56,75 +53,14 @@ class _Exited(Exception):  # noqa: N818 - not an error of ours
     """A handler tried to end the process; raised in place of that, which would end the worker too."""
 
 
-async def run_handler(
-    handler: Handler,
-    task: Task,
-    context: Context,
-    *,
-    threads: Executor,
-    stop: asyncio.Event,
-    max_bytes: int,
-    declared_s: float = 0.0,
-) -> Ending:
-    """Run a handler to its end, at most for the context's time; ``stop`` ends it early. Logs an end that is bad.
-
-    ``declared_s``: how long its capability says that it may take.
-    """
-    ending = await _run(handler, task, context, threads, stop, max_bytes)
-    if ending.kind is OutcomeClass.TIMEOUT and context.timeout_s < declared_s:
-        ending = replace(ending, message=f"{ending.message}, {SHORTER.format(declared_s)}")
-    _log(ending, context)
-    return ending
+def within(ending: Ending, limit_s: float, declared_s: float) -> Ending:
+    """An ending that says so where it had less time than its capability declares, seconds."""
+    if ending.kind is not OutcomeClass.TIMEOUT or limit_s >= declared_s:
+        return ending
+    return replace(ending, message=f"{ending.message}, {SHORTER.format(declared_s)}")
 
 
-async def _run(
-    handler: Handler,
-    task: Task,
-    context: Context,
-    threads: Executor,
-    stop: asyncio.Event,
-    max_bytes: int,
-) -> Ending:
-    thread = None if handler.is_async else _in_thread(handler, task, context, threads)
-    invoked = invoke(handler, task, context, thread)
-    work = asyncio.ensure_future(invoked)  # noqa: TID251 - may have to be left behind
-    work.add_done_callback(_looked_at)
-    work.set_name(f"the handler of {handler.capability_id} (task {context.task_id})")
-    stopped = asyncio.ensure_future(stop.wait())  # noqa: TID251 - ends with this function
-    try:
-        await asyncio.wait({work, stopped}, timeout=context.timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if work.done():
-            return _ending(work, max_bytes)
-        taken_back = stopped.done()
-        await _end(work, context)
-    finally:
-        stopped.cancel()
-        if not work.done():
-            work.cancel()
-    left = next((one for one in (thread, work) if one is not None and not one.done()), None)
-    if taken_back:
-        return Ending(OutcomeClass.CANCELLED, "taken back while it ran", left_behind=left)
-    if work.done() and not work.cancelled() and work.exception() is None:
-        return _ending(work, max_bytes)
-    return Ending(OutcomeClass.TIMEOUT, f"not done after {context.timeout_s:g} s", left_behind=left)
-
-
-async def _end(work: "asyncio.Future[Any]", context: Context) -> None:
-    """Ask it to end, then end it. A thread cannot be ended; only the waiting for it can."""
-    context.cancel()
-    await asyncio.wait({work}, timeout=min(COOPERATIVE_S, context.timeout_s))
-    if not work.done():
-        work.cancel()
-        await asyncio.wait({work}, timeout=COOPERATIVE_S)
-
-
-def _looked_at(work: "asyncio.Future[Any]") -> None:
-    """What it raises after its attempt is over is nobody's concern; asyncio would log it as an error never looked at."""
-    if not work.cancelled():
-        work.exception()
-
-
-def _log(ending: Ending, context: Context) -> None:
+def log_end(ending: Ending, context: Context) -> None:
     """One line for each end that is no success; with the handler's own part of the traceback where it has a mistake."""
     level = LOGGED.get(ending.kind)
     if level is None:
@@ -144,7 +80,9 @@ def _from_the_handler(trace: TracebackType | None) -> TracebackType | None:
     return inner or trace
 
 
-def _in_thread(handler: Handler, task: Task, context: Context, threads: Executor) -> "asyncio.Future[Any]":
+def in_thread(handler: Handler, task: Task, context: Context, threads: Executor) -> "asyncio.Future[Any]":
+    """Call the handler in a thread; the future is what it returns."""
+
     def call() -> Any:
         result = handler.call(task.payload, context)
         return handler.checked(drained(result, context)) if is_generator(result) else result
@@ -163,7 +101,8 @@ async def invoke(handler: Handler, task: Task, context: Context, thread: "asynci
         raise _Exited(type(error).__name__) from error
 
 
-def _ending(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
+def ending_of(work: "asyncio.Future[Any]", max_bytes: int) -> Ending:
+    """How a handler ended that was left to itself. A result may have so many bytes."""
     if work.cancelled():
         return Ending(OutcomeClass.FAILED, "the handler cancelled itself")
     error = work.exception()

@@ -5,14 +5,16 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from reach_worker.agent.agent import Agent
+from reach_worker.agent.at_work import Attempt, AtWork
 from reach_worker.agent.calls import AttemptCalls
 from reach_worker.agent.context import context_of, with_calls
 from reach_worker.agent.in_hand import InHand, Run
 from reach_worker.agent.outbox import Finished, Outbox
-from reach_worker.agent.run import Ending, run_handler
+from reach_worker.agent.run import Ending, log_end, within
 from reach_worker.agent.switchboard import Switchboard
 from reach_worker.agent.voice import Speech, Voice
 from reach_worker.agent.worker_policy import WorkerPolicy
@@ -58,10 +60,15 @@ class Runs:
         self._at = at
         self._outbox = outbox
         self._ended = ended
+        self._over: list[tuple[Run, AtWork]] = []
         self._threads = ThreadPoolExecutor(max_workers=capacity, thread_name_prefix="handler")
 
     def close(self) -> None:
-        """Let go of the threads. One that cannot be ended goes on."""
+        """Let go of what is still at work, and of the threads. What cannot be ended goes on."""
+        for run in self.hand.running.values():
+            if run.work is not None:
+                run.work.leave()
+                self._keep_slot(run.work.left_behind)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def cancel(self, dispatch_id: str) -> None:
@@ -69,21 +76,35 @@ class Runs:
         run = self.hand.find(dispatch_id)
         if run is None:
             return
-        run.stop.set()
-        if dispatch_id not in self.hand.running:
+        if dispatch_id in self.hand.running:
+            run.take_back()
+        else:
             self.hand.ready.remove(run)
             self.finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)
 
     def go(self, dispatch_id: str) -> None:
         """A leg of a race has won: what it says goes to the caller from now on."""
         run = self.hand.running.get(dispatch_id)
-        if run is not None and run.voice is not None:
-            run.voice.go()
+        if run is not None and run.work is not None:
+            run.work.attempt.voice.go()
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin what has a slot, each as a task of the group."""
+        """Begin what has a slot. What has to be waited for on the way is a task of the group."""
         while (run := self.hand.start_next()) is not None:
-            group.create_task(self._run(run), name=f"run {run.dispatch.dispatch_id}")
+            if run.alone:
+                log.warning(
+                    "task %s was in a process that died: it runs alone", run.dispatch.envelope.task_id
+                )
+            if run.alone or run.dispatch.envelope.side_effects:
+                group.create_task(self._announced(run, group), name=f"start {run.dispatch.dispatch_id}")
+            else:
+                self._begin(run, group)
+
+    def settle(self, group: asyncio.TaskGroup) -> None:
+        """See to what has ended: each gets its outcome, and gives back its slot."""
+        over, self._over = self._over, []
+        for run, work in over:
+            self._settle(run, work, group)
 
     def finish(self, run: Run, ending: Ending, seconds: float | None) -> None:
         """Queue the outcome of a run, once."""
@@ -101,54 +122,80 @@ class Runs:
         )
         self._outbox.put(Finished(dispatch.dispatch_id, message, run.delivery))
 
-    async def _run(self, run: Run) -> None:
-        try:
-            if run.alone:
-                log.warning(
-                    "task %s was in a process that died: it runs alone", run.dispatch.envelope.task_id
-                )
-            says_so = run.alone or run.dispatch.envelope.side_effects
-            if says_so and not await self._said_started(run):
-                self.finish(run, Ending(OutcomeClass.RELEASED, "the broker did not take its start"), None)
-                return
-            began = self._at.clock.monotonic()
-            run.voice = Voice(run.dispatch, run.task, self._at.names, self.speech, self._at.policy.streaming)
-            run.context = context_of(
-                run.dispatch, run.task, self._at.clock.monotonic, run.voice, self.resources
-            )
-            run.calls = self._calls_of(run, run.context.seconds_left)
-            with_calls(run.context, run.calls)
-            ending = await run_handler(
-                self._handlers[run.dispatch.envelope.capability],
-                run.task,
-                run.context,
-                threads=self._threads,
-                stop=run.stop,
-                max_bytes=self._at.policy.max_body_bytes,
-                declared_s=self._declared_s(run.dispatch.envelope.capability),
-            )
-            if ending.left_behind is not None:
-                self.hand.keep_slot(ending.left_behind)
-            seconds = self._at.clock.monotonic() - began
-            self.service.add(seconds)
-            await run.voice.flush()
-            run.voice.silence()
-            self.finish(run, ending, seconds)
-        finally:
-            if run.calls is not None:
-                run.calls.end()
-            self.hand.running.pop(run.dispatch.dispatch_id, None)
-            self._ended(run)
-            self.completed += 1
-            self._at.bus.inbox.arrived.set()
+    async def _announced(self, run: Run, group: asyncio.TaskGroup) -> None:
+        """Begin it once the broker has its start."""
+        said = await self._said_started(run)
+        if said and not run.taken_back:
+            self._begin(run, group)
+            return
+        if said:
+            ending = Ending(OutcomeClass.CANCELLED, "taken back before it ran")
+        else:
+            ending = Ending(OutcomeClass.RELEASED, "the broker did not take its start")
+        self.finish(run, ending, None)
+        self._let_go(run)
+        self._at.bus.inbox.arrived.set()
+
+    def _begin(self, run: Run, group: asyncio.TaskGroup) -> None:
+        at, dispatch, task = self._at, run.dispatch, run.task
+        began_at = at.clock.monotonic()
+        voice = Voice(dispatch, task, at.names, self.speech, at.policy.streaming)
+        context = context_of(dispatch, task, at.clock.monotonic, voice, self.resources)
+        calls = AttemptCalls(
+            dispatch, task, self.board, at.policy.calls, at.clock.monotonic, context.seconds_left
+        )
+        with_calls(context, calls)
+        run.work = AtWork(
+            self._handlers[dispatch.envelope.capability],
+            task,
+            Attempt(began_at, context, voice, calls),
+            threads=self._threads,
+            group=group,
+            over=partial(self._is_over, run),
+        )
+
+    def _is_over(self, run: Run, work: AtWork) -> None:
+        self._over.append((run, work))
+        self._at.bus.inbox.arrived.set()
+
+    def _settle(self, run: Run, work: AtWork, group: asyncio.TaskGroup) -> None:
+        ending, attempt = work.ending(self._at.policy.max_body_bytes), work.attempt
+        if ending.kind is not OutcomeClass.SUCCEEDED:
+            ending = within(ending, attempt.context.timeout_s, self._declared_s(attempt.context.capability))
+            log_end(ending, attempt.context)
+            self._keep_slot(ending.left_behind)
+        seconds = self._at.clock.monotonic() - attempt.began_at
+        self.service.add(seconds)
+        if attempt.voice.unsent:
+            name = f"last words {run.dispatch.dispatch_id}"
+            group.create_task(self._spoken(run, attempt, ending, seconds), name=name)
+        else:
+            self._done(run, attempt, ending, seconds)
+
+    async def _spoken(self, run: Run, attempt: Attempt, ending: Ending, seconds: float) -> None:
+        """Its outcome goes out after what it has said."""
+        await attempt.voice.flush()
+        self._done(run, attempt, ending, seconds)
+        self._at.bus.inbox.arrived.set()
+
+    def _done(self, run: Run, attempt: Attempt, ending: Ending, seconds: float) -> None:
+        attempt.voice.silence()
+        attempt.calls.end()
+        self.finish(run, ending, seconds)
+        self._let_go(run)
+
+    def _let_go(self, run: Run) -> None:
+        self.hand.running.pop(run.dispatch.dispatch_id, None)
+        self._ended(run)
+        self.completed += 1
+
+    def _keep_slot(self, left_behind: "asyncio.Future[Any] | None") -> None:
+        if left_behind is not None:
+            self.hand.keep_slot(left_behind)
 
     def _declared_s(self, capability_id: str) -> float:
         declared = self._manifest.capability(capability_id)
         return (declared.timeout_ms or 0) / 1000 if declared else 0.0
-
-    def _calls_of(self, run: Run, seconds_left: Callable[[], float]) -> AttemptCalls:
-        policy, monotonic = self._at.policy.calls, self._at.clock.monotonic
-        return AttemptCalls(run.dispatch, run.task, self.board, policy, monotonic, seconds_left)
 
     async def _said_started(self, run: Run) -> bool:
         headers = {**run.dispatch.headers(), OUTCOME: STARTED_NOTE}

@@ -165,6 +165,11 @@ class Voice:
         """It has nothing to send."""
         return self._closed or not (self._pending or self._note_due is not None)
 
+    @property
+    def unsent(self) -> bool:
+        """Something that was said waits for the broker's word."""
+        return bool(self._pending)
+
     # -- inside
 
     def _still_wanted(self) -> None:

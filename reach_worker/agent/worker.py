@@ -78,9 +78,11 @@ class Worker:
         async with self._life.lived(self.stop_asked) as alive:
             if alive is not None:
                 self._runs.resources = alive.resources
-                with Watchdog(self._clock).watching():
-                    await self._live(up)
-        self._runs.close()
+                try:
+                    with Watchdog(self._clock).watching():
+                        await self._live(up)
+                finally:
+                    self._runs.close()
 
     async def _live(self, up: Callable[[], None]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -96,7 +98,7 @@ class Worker:
             while not self.stop_asked.is_set():
                 await self._wait()
                 await self._turn(group)
-            await self._drain()
+            await self._drain(group)
             beats.cancel()
             sender.cancel()
             board.cancel()
@@ -108,6 +110,7 @@ class Worker:
         return len(self._hand.stuck)
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
+        self._runs.settle(group)
         for delivery in self._bus.inbox.take("work"):
             self._take(delivery)
         await self._mail(self._bus.inbox.take("instance"))
@@ -142,13 +145,13 @@ class Worker:
             return
         arrived.clear()
 
-    async def _drain(self) -> None:
+    async def _drain(self, group: asyncio.TaskGroup) -> None:
         """Take no more; hand back what has not begun; let what runs finish, then take it back too."""
         await self._bus.want("work", wanted=False)
         await self._announcer.beat(stopping=True)
         self._hand_back()
         deadline = self._clock.monotonic() + self._policy.grace_s
-        while self._busy() and self._clock.monotonic() < deadline:
+        while self._busy(group) and self._clock.monotonic() < deadline:
             for delivery in self._bus.inbox.take("work"):
                 self._take(delivery)
             self._hand_back()
@@ -156,19 +159,21 @@ class Worker:
             await self._long_runs.keep(self._hand.running.values())
             await self._wait()
         for run in list(self._hand.running.values()):
-            ran_s = None if run.context is None else run.context.timeout_s - run.context.seconds_left()
+            ran_s = None if run.work is None else self._clock.monotonic() - run.work.attempt.began_at
             self._runs.finish(
                 run, Ending(OutcomeClass.RELEASED, "the worker stopped before it was done"), ran_s
             )
-            if run.calls is not None:
-                run.calls.leave_open()
-            run.stop.set()
+            if run.work is not None:
+                run.work.attempt.calls.leave_open()
+            run.take_back()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._outbox.idle.wait()
+                self._runs.settle(group)
                 await self._announcer.beat(stopping=True)
 
-    def _busy(self) -> bool:
+    def _busy(self, group: asyncio.TaskGroup) -> bool:
+        self._runs.settle(group)
         return bool(self._hand.running) or not self._outbox.idle.is_set()
 
     def _hand_back(self, why: str = "the worker stops") -> None:

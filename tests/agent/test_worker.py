@@ -409,6 +409,31 @@ async def test_where_it_cannot_say_so_it_does_not_begin(fate: Fate) -> None:
     assert not gate.ran
 
 
+async def test_one_that_is_taken_back_before_the_broker_has_its_start_does_not_begin() -> None:
+    bench, gate = gated()
+    bench.broker.faults.slow_confirm("outcomes", 2.0)
+    async with bench.running():
+        bench.dispatch("t1", side_effects=True)
+        assert await bench.note() == "d-t1"
+        await bench.say(cancel_key("echo"), b"d-t1")
+        await bench.turned()
+        bench.clock.advance(2.0)
+        outcome = await bench.outcome()
+    assert (outcome.outcome, outcome.started) == (OutcomeClass.CANCELLED, False)
+    assert not gate.ran
+
+
+async def test_what_is_handed_back_before_the_broker_has_its_start_does_not_begin_after_that() -> None:
+    bench, gate = gated()
+    bench.broker.faults.slow_confirm("outcomes", 9.0)
+    async with bench.running():
+        bench.dispatch("t1", side_effects=True)
+        assert await bench.note() == "d-t1"
+    outcome = await_now(bench)
+    assert (outcome.outcome, outcome.started) == (OutcomeClass.RELEASED, False)
+    assert not gate.ran
+
+
 async def test_one_with_side_effects_is_never_run_on_a_redelivery() -> None:
     bench, gate = gated()
     bench.dispatch("t1", side_effects=True)
