@@ -2,16 +2,22 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from reach_worker.agent.calls import AttemptCalls, Made
 from reach_worker.agent.cancel_signal import CancelSignal
-from reach_worker.agent.voice import Spent, Voice
+from reach_worker.agent.spent import Spent
+from reach_worker.agent.voice import Voice
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.handed import Handed
 from reach_worker.core.task import Task
+
+LOG: Final = logging.getLogger("reach.agent")
+"""What handlers write to."""
+_MAKING: Final = threading.Lock()
 
 
 class FlowLogger(logging.LoggerAdapter[logging.Logger]):
@@ -48,7 +54,6 @@ class Context:
     timeout_s: float
     log: FlowLogger
     dispatch_id: str = ""
-    cancelled: CancelSignal = field(default_factory=CancelSignal)
     resources: Any = None
     spent: Spent = field(default_factory=Spent)
     handed: Handed | None = None
@@ -58,6 +63,15 @@ class Context:
     _loop: asyncio.AbstractEventLoop | None = None
     _monotonic: Callable[[], float] = lambda: 0.0
     _ends_at: float = 0.0
+    _signal: CancelSignal | None = None
+
+    @property
+    def cancelled(self) -> CancelSignal:
+        """Set when the attempt should stop. Most handlers never look, so it is made when it is first looked at."""
+        with _MAKING:  # a handler's thread may be the first to look, and the worker at the same moment
+            if self._signal is None:
+                self._signal = CancelSignal()
+        return self._signal
 
     def seconds_left(self) -> float:
         """Seconds until this attempt's time is up; 0 if it is."""
@@ -153,9 +167,7 @@ def context_of(
     """The context of a dispatch that begins now, in the loop that runs now."""
     envelope = dispatch.envelope
     timeout_s = dispatch.timeout_ms / 1000
-    log = FlowLogger(
-        logging.getLogger("reach.agent"), {"flow_id": envelope.flow_id, "task_id": envelope.task_id}
-    )
+    log = FlowLogger(LOG, {"flow_id": envelope.flow_id, "task_id": envelope.task_id})
     return Context(
         task_id=envelope.task_id,
         flow_id=envelope.flow_id,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reach_worker.agent.at_work import AtWork
 from reach_worker.agent.run import Ending
-from reach_worker.agent.voice import Spent
+from reach_worker.agent.spent import Spent
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery

@@ -8,7 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
@@ -31,43 +32,16 @@ class StreamError(ValueError):
     """A chunk that is no JSON or too large, or one too many. A handler that lets it pass ends as ``failed``."""
 
 
-@dataclass(slots=True)
-class Spent:
-    """What an attempt has cost: money, and tokens where a model was asked."""
-
-    cost: float = 0.0
-    tokens_in: int = 0
-    tokens_out: int = 0
-
-    def add(self, cost: float, tokens_in: int, tokens_out: int) -> None:
-        """Book some more. Raises ``ValueError`` for what is below 0 or no number."""
-        if not 0 <= cost < float("inf") or tokens_in < 0 or tokens_out < 0:
-            raise ValueError(f"cost and tokens are 0 or more, not {cost!r}, {tokens_in!r} and {tokens_out!r}")
-        self.cost += float(cost)
-        self.tokens_in += int(tokens_in)
-        self.tokens_out += int(tokens_out)
-
-
 class Voice:
     """One attempt's way to its caller. ``heard``: he asked for chunks, and there is a queue for them."""
 
     def __init__(
         self, dispatch: Dispatch, task: Task, names: Names, speech: "Speech", policy: StreamPolicy
     ) -> None:
-        envelope = dispatch.envelope
-        self._speaker = Speaker(
-            envelope.group or envelope.task_id,
-            envelope.flow_id,
-            dispatch.agent_id,
-            envelope.group_round or envelope.next_attempt,
-            dispatch.dispatch_id,
-        )
-        self._to, self._mark = envelope.reply_to, envelope.correlation_id
+        self._dispatch, self._names = dispatch, names
         self._speech, self._policy = speech, policy
-        self.heard = bool(task.stream and envelope.reply_to)
-        self.may_go = not envelope.race
-        self._note = Message(names.outcomes(dispatch.owner), b"", {**dispatch.headers(), OUTCOME: SPOKE_NOTE})
-        self._returns = names.returns
+        self.heard = bool(task.stream and dispatch.envelope.reply_to)
+        self.may_go = not dispatch.envelope.race
         self._note_due: float | None = None
         self._pending: deque[Message] = deque()
         self._waiting_bytes = 0
@@ -146,7 +120,7 @@ class Voice:
         """
         if batch[0] is self._note:
             if Sent.UNROUTABLE in results:
-                self._note = replace(self._note, routing_key=self._returns)
+                self._note = replace(self._note, routing_key=self._names.returns)
             return
         for message, result in zip(batch, results, strict=True):
             if not self._pending or self._pending[0] is not message:
@@ -170,7 +144,23 @@ class Voice:
         """Something that was said waits for the broker's word."""
         return bool(self._pending)
 
-    # -- inside
+    # -- inside; most attempts say nothing, so what it takes to say something is made with the first word
+
+    @cached_property
+    def _speaker(self) -> Speaker:
+        envelope = self._dispatch.envelope
+        return Speaker(
+            envelope.group or envelope.task_id,
+            envelope.flow_id,
+            self._dispatch.agent_id,
+            envelope.group_round or envelope.next_attempt,
+            self._dispatch.dispatch_id,
+        )
+
+    @cached_property
+    def _note(self) -> Message:
+        headers = {**self._dispatch.headers(), OUTCOME: SPOKE_NOTE}
+        return Message(self._names.outcomes(self._dispatch.owner), b"", headers)
 
     def _still_wanted(self) -> None:
         if self._closed:
@@ -193,7 +183,8 @@ class Voice:
             self._still_wanted()
 
     def _put(self, body: bytes) -> None:
-        self._pending.append(Message(self._to or "", body, correlation_id=self._mark, persistent=False))
+        to, mark = self._dispatch.envelope.reply_to or "", self._dispatch.envelope.correlation_id
+        self._pending.append(Message(to, body, correlation_id=mark, persistent=False))
         self._waiting_bytes += len(body)
         self._speech.take(self)
 
