@@ -65,7 +65,8 @@ class AtWork:
         self._end_soon(OutcomeClass.CANCELLED)
 
     def leave(self) -> None:
-        """Nobody looks after it any more: end it hard, and wait for nothing."""
+        """Nobody looks after it any more: end it hard, wait for nothing, and say nothing."""
+        self._ended_as = OutcomeClass.CANCELLED
         self._limit.cancel()
         self._work.cancel()
         self.attempt.calls.end()

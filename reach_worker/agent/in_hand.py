@@ -2,15 +2,14 @@
 
 import logging
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reach_worker.agent.at_work import AtWork
 from reach_worker.agent.run import Ending
 from reach_worker.agent.spent import Spent
 from reach_worker.core.dispatch import Dispatch
-from reach_worker.core.envelope import Envelope
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import Outcome, OutcomeClass
 from reach_worker.core.task import Refusal, Task
@@ -50,12 +49,12 @@ class Run:
         if self.work is not None:
             self.work.take_back()
 
-    def envelope(self) -> Envelope:
-        """What goes on with the task. One that was delivered again and did not run here stays under suspicion."""
+    def headers(self) -> Mapping[str, Any]:
+        """What goes on with the task: all it came with. One that came again and did not run stays under suspicion."""
+        if self.work is not None or not self.delivery.redelivered:
+            return self.delivery.headers
         envelope = self.dispatch.envelope
-        if self.delivery.redelivered and self.work is None:
-            return replace(envelope, crashes=envelope.crashes + 1)
-        return envelope
+        return replace(self.dispatch, envelope=replace(envelope, crashes=envelope.crashes + 1)).headers()
 
     def outcome(self, ending: Ending, seconds: float | None, *, instance_id: str) -> Outcome:
         """How it ended, after so many seconds of running, ``None`` if it never ran."""
@@ -91,8 +90,10 @@ class InHand:
 
     def find(self, dispatch_id: str) -> Run | None:
         """The dispatch, if it runs or waits here."""
-        waiting = (run for run in self.ready if run.dispatch.dispatch_id == dispatch_id)
-        return self.running.get(dispatch_id) or next(waiting, None)
+        running = self.running.get(dispatch_id)
+        if running is not None or not self.ready:
+            return running
+        return next((run for run in self.ready if run.dispatch.dispatch_id == dispatch_id), None)
 
     def alone(self) -> bool:
         """One that runs alone is among them."""
@@ -107,7 +108,7 @@ class InHand:
         """The next one that may start; it counts as running now. One that runs alone has nothing beside it."""
         if not self.ready or len(self.running) + len(self.stuck) >= self.capacity:
             return None
-        if self.running and (self.ready[0].alone or any(run.alone for run in self.running.values())):
+        if self.running and (self.ready[0].alone or next(iter(self.running.values())).alone):
             return None
         run = self.ready.popleft()
         self.running[run.dispatch.dispatch_id] = run

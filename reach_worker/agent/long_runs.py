@@ -26,16 +26,17 @@ class LongRuns:
         self.limit_s = limit_s
         self._ended: set[str] = set()
 
-    def due(self, run: Run) -> bool:
-        """Its delivery is not to be held any longer."""
-        return not run.leased and self._clock.monotonic() - run.taken_at >= self.limit_s
+    def due(self, runs: Iterable[Run]) -> list[Run]:
+        """Those whose delivery is not to be held any longer."""
+        before = self._clock.monotonic() - self.limit_s
+        return [run for run in runs if run.taken_at <= before and not run.leased]
 
     async def keep(self, runs: Iterable[Run]) -> bool:
         """See to it that none of these is taken away while it runs; returns whether any was parked now.
 
         What the broker does not take now is offered again the next time.
         """
-        due = [run for run in runs if self.due(run)]
+        due = self.due(runs)
         if not due:
             return False
         results = await self._bus.publish([self._lease(run) for run in due])

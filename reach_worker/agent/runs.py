@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -60,7 +60,7 @@ class Runs:
         self._at = at
         self._outbox = outbox
         self._ended = ended
-        self._over: list[tuple[Run, AtWork]] = []
+        self._mistake: BaseException | None = None
         self._threads = ThreadPoolExecutor(max_workers=capacity, thread_name_prefix="handler")
 
     def close(self) -> None:
@@ -100,17 +100,16 @@ class Runs:
             else:
                 self._begin(run, group)
 
-    def settle(self, group: asyncio.TaskGroup) -> None:
-        """See to what has ended: each gets its outcome, and gives back its slot."""
-        over, self._over = self._over, []
-        for run, work in over:
-            self._settle(run, work, group)
+    def look(self) -> None:
+        """Raise what went wrong where it could not be raised: a mistake of ours ends the worker, wherever it shows."""
+        if self._mistake is not None:
+            raise self._mistake
 
     def finish(self, run: Run, ending: Ending, seconds: float | None) -> None:
         """Queue the outcome of a run, once."""
         dispatch = run.dispatch
         outcome = run.outcome(ending, seconds, instance_id=self._at.instance_id)
-        headers = outcome_headers(replace(dispatch, envelope=run.envelope()).headers(), outcome)
+        headers = outcome_headers(run.headers(), outcome)
         body = ending.result if ending.kind is OutcomeClass.SUCCEEDED else run.delivery.body
         if ending.kind is OutcomeClass.HANDOFF:
             body = handoff.outcome_body(headers, ending.result, body)
@@ -134,7 +133,6 @@ class Runs:
             ending = Ending(OutcomeClass.RELEASED, "the broker did not take its start")
         self.finish(run, ending, None)
         self._let_go(run)
-        self._at.bus.inbox.arrived.set()
 
     def _begin(self, run: Run, group: asyncio.TaskGroup) -> None:
         at, dispatch, task = self._at, run.dispatch, run.task
@@ -151,12 +149,16 @@ class Runs:
             Attempt(began_at, context, voice, calls),
             threads=self._threads,
             group=group,
-            over=partial(self._is_over, run),
+            over=partial(self._is_over, run, group),
         )
 
-    def _is_over(self, run: Run, work: AtWork) -> None:
-        self._over.append((run, work))
-        self._at.bus.inbox.arrived.set()
+    def _is_over(self, run: Run, group: asyncio.TaskGroup, work: AtWork) -> None:
+        try:
+            self._settle(run, work, group)
+        except BaseException as mistake:
+            self._mistake = mistake
+            self._at.bus.inbox.arrived.set()
+            raise
 
     def _settle(self, run: Run, work: AtWork, group: asyncio.TaskGroup) -> None:
         ending, attempt = work.ending(self._at.policy.max_body_bytes), work.attempt
@@ -176,7 +178,6 @@ class Runs:
         """Its outcome goes out after what it has said."""
         await attempt.voice.flush()
         self._done(run, attempt, ending, seconds)
-        self._at.bus.inbox.arrived.set()
 
     def _done(self, run: Run, attempt: Attempt, ending: Ending, seconds: float) -> None:
         attempt.voice.silence()
@@ -188,6 +189,8 @@ class Runs:
         self.hand.running.pop(run.dispatch.dispatch_id, None)
         self._ended(run)
         self.completed += 1
+        if self.hand.ready:
+            self._at.bus.inbox.arrived.set()
 
     def _keep_slot(self, left_behind: "asyncio.Future[Any] | None") -> None:
         if left_behind is not None:

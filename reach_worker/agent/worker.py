@@ -18,6 +18,7 @@ from reach_worker.agent.long_runs import LongRuns
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending
 from reach_worker.agent.runs import Place, Runs
+from reach_worker.agent.ticks import ticking
 from reach_worker.agent.watchdog import Watchdog
 from reach_worker.agent.worker_policy import WorkerPolicy
 from reach_worker.core.announcement import PAUSE, RESUME, WHO, cancel_key, go_key
@@ -32,6 +33,8 @@ from reach_worker.ports import Clock, ConsumingBus
 
 log = logging.getLogger(__name__)
 
+TICK_S: Final = 0.5
+"""A turn comes so often at least: not all that it looks at tells that it has come."""
 ADAPT_S: Final = 1.0
 LAST_WORDS_S: Final = 5.0
 """After the grace period outcomes have so long to reach the broker."""
@@ -79,7 +82,7 @@ class Worker:
             if alive is not None:
                 self._runs.resources = alive.resources
                 try:
-                    with Watchdog(self._clock).watching():
+                    with Watchdog(self._clock).watching(), ticking(self._bus.inbox.arrived.set, TICK_S):
                         await self._live(up)
                 finally:
                     self._runs.close()
@@ -98,7 +101,7 @@ class Worker:
             while not self.stop_asked.is_set():
                 await self._wait()
                 await self._turn(group)
-            await self._drain(group)
+            await self._drain()
             beats.cancel()
             sender.cancel()
             board.cancel()
@@ -110,10 +113,11 @@ class Worker:
         return len(self._hand.stuck)
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
-        self._runs.settle(group)
+        self._runs.look()
         for delivery in self._bus.inbox.take("work"):
             self._take(delivery)
-        await self._mail(self._bus.inbox.take("instance"))
+        if mail := self._bus.inbox.take("instance"):
+            await self._mail(mail)
         self._board.look()
         await self._while_paused()
         await self._not_for_long()
@@ -138,20 +142,17 @@ class Worker:
 
     async def _wait(self) -> None:
         arrived = self._bus.inbox.arrived
-        try:
-            async with asyncio.timeout(0.5):
-                await arrived.wait()
-        except TimeoutError:
-            return
+        if not arrived.is_set():
+            await arrived.wait()
         arrived.clear()
 
-    async def _drain(self, group: asyncio.TaskGroup) -> None:
+    async def _drain(self) -> None:
         """Take no more; hand back what has not begun; let what runs finish, then take it back too."""
         await self._bus.want("work", wanted=False)
         await self._announcer.beat(stopping=True)
         self._hand_back()
         deadline = self._clock.monotonic() + self._policy.grace_s
-        while self._busy(group) and self._clock.monotonic() < deadline:
+        while self._busy() and self._clock.monotonic() < deadline:
             for delivery in self._bus.inbox.take("work"):
                 self._take(delivery)
             self._hand_back()
@@ -169,11 +170,10 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._outbox.idle.wait()
-                self._runs.settle(group)
                 await self._announcer.beat(stopping=True)
 
-    def _busy(self, group: asyncio.TaskGroup) -> bool:
-        self._runs.settle(group)
+    def _busy(self) -> bool:
+        self._runs.look()
         return bool(self._hand.running) or not self._outbox.idle.is_set()
 
     def _hand_back(self, why: str = "the worker stops") -> None:
@@ -199,10 +199,8 @@ class Worker:
 
     async def _not_for_long(self) -> None:
         """What has not begun goes back before it is too late for it; leases stand in for what runs for long."""
-        utc_us = self._clock.utc_us()
-        for run in [
-            run for run in self._hand.ready if self._long_runs.due(run) or too_late(run.dispatch, utc_us)
-        ]:
+        utc_us, long = self._clock.utc_us(), self._long_runs.due(self._hand.ready)
+        for run in [run for run in self._hand.ready if run in long or too_late(run.dispatch, utc_us)]:
             self._hand.ready.remove(run)
             self._runs.finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
         await self._long_runs.keep(self._hand.running.values())

@@ -1,6 +1,7 @@
 """The worker: what it says, what it takes, how much of it runs at once, what it makes of what comes again."""
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -552,3 +553,35 @@ async def test_its_slots_are_in_its_heartbeat() -> None:
         beat = await bench.beat()
         assert (beat.capacity, beat.running, beat.manifest_hash) == (7, (), bench.worker.manifest.hash)
         assert Agent("x", capabilities=[]).handlers == {}
+
+
+# ---- A mistake of ours
+
+
+class Mistaken(logging.Filter):
+    """Stands for a mistake anywhere between a handler's end and its outcome."""
+
+    def filter(self, _: logging.LogRecord) -> bool:
+        raise RuntimeError("a mistake of ours")
+
+
+async def test_a_mistake_of_ours_ends_the_worker_and_the_task_stays_in_the_queue() -> None:
+    agent, mistaken = echo(), Mistaken()
+
+    @agent.capability(CAPABILITY)
+    async def fail(_: Payload) -> None:
+        raise ValueError("no")
+
+    bench, seen = Bench(agent), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: seen.append(about["exception"]))
+    logger = logging.getLogger("reach_worker.agent.run")
+    logger.addFilter(mistaken)
+    try:
+        async with bench.bus.running(), asyncio.timeout(LIMIT_S):
+            bench.dispatch("t1")
+            with pytest.raises(ExceptionGroup) as raised:
+                await bench.worker.run()
+    finally:
+        logger.removeFilter(mistaken)
+    assert [str(error) for error in (*raised.value.exceptions, *seen)] == ["a mistake of ours"] * 2
+    assert bench.waiting == 1
