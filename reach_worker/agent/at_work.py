@@ -47,7 +47,7 @@ class AtWork:
     ) -> None:
         context = attempt.context
         self.attempt = attempt
-        self._group = group
+        self.group = group
         self._tell = over
         self._ended_as: OutcomeClass | None = None
         self._thread = None if handler.is_async else in_thread(handler, task, context, threads)
@@ -101,7 +101,7 @@ class AtWork:
 
     def _end_soon(self, kind: OutcomeClass) -> None:
         if not self._work.done():
-            self._group.create_task(self._end(kind), name=f"ending {self._work.get_name()}")
+            self.group.create_task(self._end(kind), name=f"ending {self._work.get_name()}")
 
     async def _end(self, kind: OutcomeClass) -> None:
         """Ask it to end, then end it. A thread cannot be ended; only the waiting for it can."""

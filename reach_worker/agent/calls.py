@@ -67,14 +67,14 @@ class _Spent:
 
 @dataclass(slots=True)
 class AttemptCalls:
-    """The calls of one attempt. ``seconds_left``: of the attempt. All of it runs in the worker's own loop."""
+    """The calls of one attempt. ``ends_at``: monotonic seconds. All of it runs in the worker's own loop."""
 
     dispatch: Dispatch
     task: Task
     board: Switchboard
     policy: CallPolicy
     monotonic: Callable[[], float]
-    seconds_left: Callable[[], float]
+    ends_at: float
     made: list[Made] = field(default_factory=list)
     _calls: dict[str, OpenCall] = field(default_factory=dict)
     _spent: _Spent = field(default_factory=_Spent)
@@ -125,7 +125,7 @@ class AttemptCalls:
             )
         if budget_s <= 0:
             raise CallLimit(self._too_long())
-        limit_s = min(budget_s, self.seconds_left(), float("inf") if timeout is None else timeout)
+        limit_s = min(budget_s, max(0.0, self.ends_at - now), float("inf") if timeout is None else timeout)
         call = OpenCall(self._envelope(name, capability), self._body(capability, payload), now + limit_s)
         self._spent.begin(now)
         call.answer.add_done_callback(lambda _: self._spent.end(self.monotonic()))

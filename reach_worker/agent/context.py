@@ -152,21 +152,17 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def with_calls(context: Context, calls: AttemptCalls) -> None:
-    """Let its handler call other agents."""
-    context._calls = calls  # noqa: SLF001 - its own module
-
-
 def context_of(
     dispatch: Dispatch,
     task: Task,
     monotonic: Callable[[], float],
-    voice: Voice | None = None,
-    resources: Any = None,
+    ends_at: float,
+    voice: Voice,
+    calls: AttemptCalls,
+    resources: Any,
 ) -> Context:
-    """The context of a dispatch that begins now, in the loop that runs now."""
+    """The context of a dispatch that begins now, in the loop that runs now. ``ends_at``: monotonic seconds."""
     envelope = dispatch.envelope
-    timeout_s = dispatch.timeout_ms / 1000
     log = FlowLogger(LOG, {"flow_id": envelope.flow_id, "task_id": envelope.task_id})
     return Context(
         task_id=envelope.task_id,
@@ -176,14 +172,15 @@ def context_of(
         caller=envelope.caller,
         metadata=task.metadata,
         session_id=task.session_id,
-        timeout_s=timeout_s,
+        timeout_s=dispatch.timeout_ms / 1000,
         log=log,
         dispatch_id=dispatch.dispatch_id,
         resources=resources,
         handed=task.handoff,
         chain=envelope.chain(),
         _voice=voice,
+        _calls=calls,
         _loop=_running_loop(),
         _monotonic=monotonic,
-        _ends_at=monotonic() + timeout_s,
+        _ends_at=ends_at,
     )

@@ -5,13 +5,12 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from reach_worker.agent.agent import Agent
 from reach_worker.agent.at_work import Attempt, AtWork
 from reach_worker.agent.calls import AttemptCalls
-from reach_worker.agent.context import context_of, with_calls
+from reach_worker.agent.context import context_of
 from reach_worker.agent.in_hand import InHand, Run
 from reach_worker.agent.outbox import Finished, Outbox
 from reach_worker.agent.run import Ending, log_end, within
@@ -137,30 +136,28 @@ class Runs:
     def _begin(self, run: Run, group: asyncio.TaskGroup) -> None:
         at, dispatch, task = self._at, run.dispatch, run.task
         began_at = at.clock.monotonic()
+        ends_at = began_at + dispatch.timeout_ms / 1000
         voice = Voice(dispatch, task, at.names, self.speech, at.policy.streaming)
-        context = context_of(dispatch, task, at.clock.monotonic, voice, self.resources)
-        calls = AttemptCalls(
-            dispatch, task, self.board, at.policy.calls, at.clock.monotonic, context.seconds_left
-        )
-        with_calls(context, calls)
+        calls = AttemptCalls(dispatch, task, self.board, at.policy.calls, at.clock.monotonic, ends_at)
+        context = context_of(dispatch, task, at.clock.monotonic, ends_at, voice, calls, self.resources)
         run.work = AtWork(
             self._handlers[dispatch.envelope.capability],
             task,
             Attempt(began_at, context, voice, calls),
             threads=self._threads,
             group=group,
-            over=partial(self._is_over, run, group),
+            over=self._is_over,
         )
 
-    def _is_over(self, run: Run, group: asyncio.TaskGroup, work: AtWork) -> None:
+    def _is_over(self, work: AtWork) -> None:
         try:
-            self._settle(run, work, group)
+            self._settle(self.hand.running[work.attempt.context.dispatch_id], work)
         except BaseException as mistake:
             self._mistake = mistake
             self._at.bus.inbox.arrived.set()
             raise
 
-    def _settle(self, run: Run, work: AtWork, group: asyncio.TaskGroup) -> None:
+    def _settle(self, run: Run, work: AtWork) -> None:
         ending, attempt = work.ending(self._at.policy.max_body_bytes), work.attempt
         if ending.kind is not OutcomeClass.SUCCEEDED:
             ending = within(ending, attempt.context.timeout_s, self._declared_s(attempt.context.capability))
@@ -170,7 +167,7 @@ class Runs:
         self.service.add(seconds)
         if attempt.voice.unsent:
             name = f"last words {run.dispatch.dispatch_id}"
-            group.create_task(self._spoken(run, attempt, ending, seconds), name=name)
+            work.group.create_task(self._spoken(run, attempt, ending, seconds), name=name)
         else:
             self._done(run, attempt, ending, seconds)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import functools
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -279,6 +281,34 @@ async def test_a_handler_that_is_no_function() -> None:
     agent.capability(CAPABILITY)(functools.partial(add, 1))
     _, body = await ended(agent, payload={"n": 2})
     assert body == b"3"
+
+
+@pytest.mark.parametrize("way", ["plain", "async"])
+async def test_what_a_run_was_made_of_is_gone_with_it(way: str) -> None:
+    """Without the garbage collector, which would have to look for what refers to itself after each task."""
+    seen: list[weakref.ref[object]] = []
+    agent = echo()
+
+    def look(context: Context) -> None:
+        seen.append(weakref.ref(context.log))
+
+    def plain(_: Payload, context: Context) -> None:
+        look(context)
+
+    async def awaited(_: Payload, context: Context) -> None:
+        look(context)
+
+    agent.capability(CAPABILITY)(plain if way == "plain" else awaited)
+    bench = Bench(agent)
+    gc.disable()
+    try:
+        async with bench.running():
+            bench.dispatch("t1")
+            assert (await bench.outcome()).outcome is OutcomeClass.SUCCEEDED
+            await bench.until(lambda: bench.bus.unacked == 0)
+            assert [each() for each in seen] == [None]
+    finally:
+        gc.enable()
 
 
 # ---- Declaring
