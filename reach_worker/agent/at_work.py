@@ -51,14 +51,13 @@ class AtWork:
         self._tell = over
         self._ended_as: OutcomeClass | None = None
         self._thread = None if handler.is_async else in_thread(handler, task, context, threads)
-        self._work = asyncio.create_task(  # noqa: TID251 - may have to be left behind
+        loop = asyncio.get_running_loop()
+        self._work = loop.create_task(
             invoke(handler, task, context, self._thread),
             name=f"the handler of {handler.capability_id} (task {context.task_id})",
         )
         self._work.add_done_callback(self._done)
-        self._limit = asyncio.get_running_loop().call_later(
-            context.timeout_s, self._end_soon, OutcomeClass.TIMEOUT
-        )
+        self._limit = loop.call_later(context.timeout_s, self._end_soon, OutcomeClass.TIMEOUT)
 
     def take_back(self) -> None:
         """Have it end now, and count as cancelled."""

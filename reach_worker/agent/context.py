@@ -177,7 +177,7 @@ def context_of(
         dispatch_id=dispatch.dispatch_id,
         resources=resources,
         handed=task.handoff,
-        chain=envelope.chain(),
+        chain=envelope.chain() if envelope.visited else (),
         _voice=voice,
         _calls=calls,
         _loop=_running_loop(),

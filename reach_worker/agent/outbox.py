@@ -3,10 +3,11 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from reach_worker.core.message import Delivery, Message
+from reach_worker.core.value import value
 from reach_worker.ports import Bus, Clock, Sent
 
 REMEMBERED: Final = 10_000
@@ -14,7 +15,7 @@ AGAIN_S: Final = 0.2
 """What the broker did not take is sent again after so long."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Finished:
     """An outcome that is to be sent, and the delivery to acknowledge after it."""
 
@@ -30,7 +31,7 @@ class Outbox:
         self._bus = bus
         self._clock = clock
         self._returns = returns
-        self._pending: OrderedDict[str, Finished] = OrderedDict()
+        self._pending: dict[str, Finished] = {}
         self._done: OrderedDict[str, None] = OrderedDict()
         self._to_ack: list[Delivery] = []
         self._work = asyncio.Event()
@@ -73,19 +74,19 @@ class Outbox:
         while True:
             await self._work.wait()
             self._work.clear()
-            acks, self._to_ack = self._to_ack, []
-            await self._bus.ack(acks)
+            if self._to_ack:
+                acks, self._to_ack = self._to_ack, []
+                await self._bus.ack(acks)
             batch = list(self._pending.values())
-            await self._send(batch)
-            if any(finished.dispatch_id in self._pending for finished in batch):
+            if await self._send(batch) < len(batch):
                 await self._clock.sleep(AGAIN_S)
             if self._pending or self._to_ack:  # refused, or put here while the batch was on its way
                 self._work.set()
             else:
                 self.idle.set()
 
-    async def _send(self, batch: Sequence[Finished]) -> None:
-        """Send outcomes; acknowledge those that the broker confirmed; keep the others for the next try."""
+    async def _send(self, batch: Sequence[Finished]) -> int:
+        """Send outcomes; acknowledge and count those that the broker confirmed; keep the others for the next try."""
         results = await self._bus.publish([finished.message for finished in batch])
         confirmed = []
         for finished, result in zip(batch, results, strict=True):
@@ -94,6 +95,7 @@ class Outbox:
             elif result is Sent.UNROUTABLE:
                 self._redirect(finished.dispatch_id)
         await self._bus.ack(confirmed)
+        return len(confirmed)
 
     def _redirect(self, dispatch_id: str) -> None:
         """An outcome that finds no queue goes to the routers' common way back."""
@@ -103,5 +105,6 @@ class Outbox:
         )
 
     def _wake(self) -> None:
-        self.idle.clear()
-        self._work.set()
+        if not self._work.is_set():
+            self.idle.clear()
+            self._work.set()

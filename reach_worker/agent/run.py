@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from reach_worker.agent.plain_json import plain
 from reach_worker.core.handoff import Handoff, said
 from reach_worker.core.outcome import OutcomeClass, cut
 from reach_worker.core.task import Task
+from reach_worker.core.value import value
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ LOGGED: Final = {
 ABOVE_HANDLERS: Final = ("reach_worker.agent.", "concurrent.futures.", "asyncio.")
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Ending:
     """How a run ended.
 

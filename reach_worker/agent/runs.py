@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from reach_worker.core.dispatch import OUTCOME, STARTED_NOTE, outcome_headers
 from reach_worker.core.message import Message
 from reach_worker.core.names import Names
 from reach_worker.core.outcome import OutcomeClass
-from reach_worker.core.success import ServiceTimes
+from reach_worker.core.success import WINDOW
 from reach_worker.ports import Clock, ConsumingBus, Sent
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,9 @@ class Place:
 class Runs:
     """All runs of a worker.
 
-    ``hand``: what is here. ``board``: the calls that runs make. ``speech``: what they say. ``service``: how long they
-    took. ``completed``: how many have ended. ``resources``: of the agent's lifespan. ``ended`` is told of each run.
+    ``hand``: what is here. ``board``: the calls that runs make. ``speech``: what they say. ``service``: how many seconds
+    the last ones took. ``completed``: how many have ended. ``resources``: of the agent's lifespan. ``ended`` is told of
+    each run.
     """
 
     def __init__(self, agent: Agent, at: Place, outbox: Outbox, ended: Callable[[Run], None]) -> None:
@@ -51,7 +53,7 @@ class Runs:
         self.hand = InHand(capacity)
         self.board = Switchboard(at.bus, at.clock, at.names)
         self.speech = Speech(at.bus, at.clock)
-        self.service = ServiceTimes()
+        self.service: deque[float] = deque(maxlen=WINDOW)
         self.completed = 0
         self.resources: Any = None
         self._manifest = agent.manifest
@@ -164,7 +166,7 @@ class Runs:
             log_end(ending, attempt.context)
             self._keep_slot(ending.left_behind)
         seconds = self._at.clock.monotonic() - attempt.began_at
-        self.service.add(seconds)
+        self.service.append(seconds)
         if attempt.voice.unsent:
             name = f"last words {run.dispatch.dispatch_id}"
             work.group.create_task(self._spoken(run, attempt, ending, seconds), name=name)

@@ -48,7 +48,7 @@ class Voice:
         self._chunks = self._bytes = 0
         self._progress_at = self._again_at = float("-inf")
         self._closed = False
-        self._moved = asyncio.Event()
+        self._moved: asyncio.Event | None = None
 
     # -- for the handler
 
@@ -84,7 +84,7 @@ class Voice:
         """It has won its race: what it has said may reach the caller."""
         self.may_go = True
         self._note_due = None
-        self._moved.set()
+        self._wake()
         self._speech.take(self)
 
     def silence(self) -> None:
@@ -97,8 +97,7 @@ class Voice:
         try:
             async with asyncio.timeout(self._policy.flush_s):
                 while self._pending:
-                    self._moved.clear()
-                    await self._moved.wait()
+                    await self._change()
         except TimeoutError:
             self._forget()
 
@@ -132,7 +131,7 @@ class Voice:
         if Sent.UNROUTABLE in results:  # nobody listens any more
             self.heard = False
             self._forget()
-        self._moved.set()
+        self._wake()
 
     @property
     def idle(self) -> bool:
@@ -178,8 +177,7 @@ class Voice:
     async def _room(self) -> None:
         full = self._policy.chunk_bytes * 2
         while len(self._pending) >= self._policy.ahead or self._waiting_bytes >= full:
-            self._moved.clear()
-            await self._moved.wait()
+            await self._change()
             self._still_wanted()
 
     def _put(self, body: bytes) -> None:
@@ -191,7 +189,18 @@ class Voice:
     def _forget(self) -> None:
         self._pending.clear()
         self._waiting_bytes = 0
-        self._moved.set()
+        self._wake()
+
+    async def _change(self) -> None:
+        """Wait until there may be less to send."""
+        if self._moved is None:
+            self._moved = asyncio.Event()
+        self._moved.clear()
+        await self._moved.wait()
+
+    def _wake(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
 
 
 class Speech:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from statistics import median_low
 from typing import Final
 
 from reach_worker.agent.agent import Agent
@@ -134,7 +135,8 @@ class Worker:
         if now - self._adapted_at < ADAPT_S:
             return
         self._adapted_at = now
-        ahead = head_start(self._capacity, self._runs.service.quantile(0.5), self._policy.slots)
+        usual_s = median_low(self._runs.service) if self._runs.service else None
+        ahead = head_start(self._capacity, usual_s, self._policy.slots)
         leased = sum(run.leased for run in self._hand.running.values())
         await self._bus.set_prefetch("work", max(1, self._capacity + ahead - leased))
         if not self._hand.alone():
