@@ -1,7 +1,6 @@
 """What a worker has in its hands: dispatches that wait for a slot, that run, and which of them may start."""
 
 import logging
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -80,24 +79,22 @@ class Run:
 class InHand:
     """All of a worker's dispatches.
 
-    ``ready``: to be run, oldest first. ``running``: by dispatch id. ``stuck``: what could not be ended, and goes on.
+    ``ready``: to be run, oldest first, and ``running``: both by dispatch id. ``stuck``: what could not be ended, and goes
+    on.
     """
 
     capacity: int
-    ready: deque[Run] = field(default_factory=deque)
+    ready: dict[str, Run] = field(default_factory=dict)
     running: dict[str, Run] = field(default_factory=dict)
     stuck: set["asyncio.Future[object]"] = field(default_factory=set)
 
     def find(self, dispatch_id: str) -> Run | None:
         """The dispatch, if it runs or waits here."""
-        running = self.running.get(dispatch_id)
-        if running is not None or not self.ready:
-            return running
-        return next((run for run in self.ready if run.dispatch.dispatch_id == dispatch_id), None)
+        return self.running.get(dispatch_id) or self.ready.get(dispatch_id)
 
     def alone(self) -> bool:
         """One that runs alone is among them."""
-        return any(run.alone for run in (*self.running.values(), *self.ready))
+        return any(run.alone for run in (*self.running.values(), *self.ready.values()))
 
     def slots(self) -> int:
         """Slots on offer. What cannot be ended holds its slot; beside one that runs alone there are none."""
@@ -108,10 +105,10 @@ class InHand:
         """The next one that may start; it counts as running now. One that runs alone has nothing beside it."""
         if not self.ready or len(self.running) + len(self.stuck) >= self.capacity:
             return None
-        if self.running and (self.ready[0].alone or next(iter(self.running.values())).alone):
+        dispatch_id, run = next(iter(self.ready.items()))
+        if self.running and (run.alone or next(iter(self.running.values())).alone):
             return None
-        run = self.ready.popleft()
-        self.running[run.dispatch.dispatch_id] = run
+        self.running[dispatch_id] = self.ready.pop(dispatch_id)
         return run
 
     def _ended_after_all(self, left_behind: "asyncio.Future[object]") -> None:

@@ -74,14 +74,15 @@ class Runs:
 
     def cancel(self, dispatch_id: str) -> None:
         """Stop a run, or end one that has not begun."""
-        run = self.hand.find(dispatch_id)
-        if run is None:
-            return
-        if dispatch_id in self.hand.running:
+        run = self.hand.running.get(dispatch_id)
+        if run is not None:
             run.take_back()
-        else:
-            self.hand.ready.remove(run)
-            self.finish(run, Ending(OutcomeClass.CANCELLED, "taken back before it ran"), None)
+        elif dispatch_id in self.hand.ready:
+            self.give_up(dispatch_id, Ending(OutcomeClass.CANCELLED, "taken back before it ran"))
+
+    def give_up(self, dispatch_id: str, ending: Ending) -> None:
+        """End one that has not begun."""
+        self.finish(self.hand.ready.pop(dispatch_id), ending, None)
 
     def go(self, dispatch_id: str) -> None:
         """A leg of a race has won: what it says goes to the caller from now on."""

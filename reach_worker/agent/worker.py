@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5
 """A turn comes so often at least: not all that it looks at tells that it has come."""
 ADAPT_S: Final = 1.0
+NO_SLOT: Final = "no slot became free for it"
 LAST_WORDS_S: Final = 5.0
 """After the grace period outcomes have so long to reach the broker."""
 
@@ -179,9 +180,8 @@ class Worker:
         return bool(self._hand.running) or not self._outbox.idle.is_set()
 
     def _hand_back(self, why: str = "the worker stops") -> None:
-        while self._hand.ready:
-            run = self._hand.ready.popleft()
-            self._runs.finish(run, Ending(OutcomeClass.RELEASED, why), None)
+        for dispatch_id in list(self._hand.ready):
+            self._runs.give_up(dispatch_id, Ending(OutcomeClass.RELEASED, why))
 
     async def _consume(self, *, wanted: bool) -> None:
         """A router saw that nothing gets done here, or that it does again: take no more meanwhile, or go on."""
@@ -201,10 +201,10 @@ class Worker:
 
     async def _not_for_long(self) -> None:
         """What has not begun goes back before it is too late for it; leases stand in for what runs for long."""
-        utc_us, long = self._clock.utc_us(), self._long_runs.due(self._hand.ready)
-        for run in [run for run in self._hand.ready if run in long or too_late(run.dispatch, utc_us)]:
-            self._hand.ready.remove(run)
-            self._runs.finish(run, Ending(OutcomeClass.RELEASED, "no slot became free for it"), None)
+        ready, utc_us = self._hand.ready.values(), self._clock.utc_us()
+        too_long = self._long_runs.due(ready)
+        for run in [run for run in ready if run in too_long or too_late(run.dispatch, utc_us)]:
+            self._runs.give_up(run.dispatch.dispatch_id, Ending(OutcomeClass.RELEASED, NO_SLOT))
         await self._long_runs.keep(self._hand.running.values())
 
     # -- taking
@@ -230,7 +230,7 @@ class Worker:
             self._runs.finish(stub, ending or Ending(OutcomeClass.BAD_REQUEST, "not a task"), None)
             return
         alone = delivery.redelivered or dispatch.envelope.crashes > 0
-        self._hand.ready.append(Run(dispatch, delivery, task, now, alone=alone))
+        self._hand.ready[dispatch.dispatch_id] = Run(dispatch, delivery, task, now, alone=alone)
 
     def _not_to_run(self, dispatch: Dispatch, delivery: Delivery, task: Task | Refusal) -> Ending | None:
         if self.stop_asked.is_set():
