@@ -13,6 +13,7 @@ from reach_worker.adapters.http_status import Reading, problem_of
 from reach_worker.adapters.secrets import Secrets
 from reach_worker.adapters.section import NetworkSection, outcome_table
 from reach_worker.adapters.templates import Template, Values, template
+from reach_worker.adapters.to_the_end import to_the_end
 from reach_worker.agent.context import Context
 from reach_worker.agent.outcomes import BadRequest, Unavailable
 from reach_worker.core.outcome import OutcomeClass
@@ -100,7 +101,7 @@ class Network:
                     await self._refuse(response)
                     yield response
                 finally:
-                    await response.aclose()
+                    await to_the_end(response.aclose())
 
     def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from reach_worker.adapters import supervisor
+from reach_worker.adapters.to_the_end import to_the_end
 
 SUPERVISOR: Final = str(Path(supervisor.__file__))
 CHUNK: Final = 65_536
@@ -100,16 +101,10 @@ class Program:
     async def see_off(self) -> None:
         """Have it end and wait for that, however often this is cancelled meanwhile. It takes no longer than its grace."""
         self.stop()
-        waiting = asyncio.ensure_future(self._over())  # noqa: TID251 - must survive a cancellation
-        cancelled = False
-        while not waiting.done():
-            try:
-                await asyncio.wait([waiting])
-            except asyncio.CancelledError:
-                cancelled = True
-        os.close(self._status)
-        if cancelled:
-            raise asyncio.CancelledError
+        try:
+            await to_the_end(self._over())
+        finally:
+            os.close(self._status)
 
     async def _over(self) -> None:
         """It has ended, and its pipes are read to their ends: asyncio takes it for running as long as they are open.

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 
 import orjson
@@ -81,3 +81,29 @@ async def test_it_ends_by_itself_as_soon_as_it_is_told_to_stop() -> None:
                 await agent.handlers[CAPABILITY].call({"prompt": "Hi"}, context)
         await asyncio.wait_for(site.gone.wait(), 10)
     assert context.spent.tokens_in > 0
+
+
+class Turn:
+    """One turn of the loop."""
+
+    def __await__(self) -> Generator[None]:
+        yield
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_it_hangs_up_too_where_it_is_told_to_stop_while_it_ends_by_itself(turns: int) -> None:
+    context = attempt()
+
+    async def refused() -> None:
+        context.cancel()
+        for _ in range(turns):
+            await Turn()
+        raise Cancelled("nobody waits for what it says")
+
+    context.on_chunk = refused
+    async with web(drip) as site:
+        agent = chat_agent(MANIFEST, environ={}, base_url=site.url, model="m")
+        async with agent.adapter.opened():
+            with pytest.raises(Cancelled):
+                await agent.handlers[CAPABILITY].call({"prompt": "Hi"}, context)
+            await asyncio.wait_for(site.gone.wait(), 10)
