@@ -105,6 +105,5 @@ class Outbox:
         )
 
     def _wake(self) -> None:
-        if not self._work.is_set():
-            self.idle.clear()
-            self._work.set()
+        self.idle.clear()
+        self._work.set()
