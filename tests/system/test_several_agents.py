@@ -80,7 +80,7 @@ def test_an_agent_that_dies_while_it_speaks(processes: Processes, caller: Caller
 def test_the_first_chunk_wins_and_the_loser_is_stopped(processes: Processes, caller: Caller) -> None:
     begin(processes, "a", "b")
     answer = talk(
-        caller, "r1", {"a": ["first", 1.0, "last"], "b": [0.5, "late", 30]}, mode="race", stream=True
+        caller, "r1", {"a": [0.3, "first", 1.0, "last"], "b": [1.0, "late", 30]}, mode="race", stream=True
     )
 
     assert (answer["agent"], answer["mode"]) == ("talker-a", "race")
