@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Final
 
 from reach_worker.errors import BrokerUnavailable, ReachError
+
+CANCEL_AGAIN_S: Final = 0.5
 
 
 @contextmanager
@@ -26,3 +29,14 @@ def broker_call(what: str) -> Iterator[None]:
     except Exception as error:
         words = str(error) or type(error).__name__
         raise BrokerUnavailable(f"{what}: {words}") from error
+
+
+async def cancelled_for_good(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task until it is over.
+
+    ``asyncio.wait_for`` of Python 3.11, which aiormq waits with, forgets a cancellation that meets the end of what it
+    waits for: the task would go on for ever.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_AGAIN_S)

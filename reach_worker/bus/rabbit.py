@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from reach_worker.bus import topology
-from reach_worker.bus.calls import broker_call
+from reach_worker.bus.calls import broker_call, cancelled_for_good
 from reach_worker.bus.consumer import Subscription
 from reach_worker.bus.session import Session
 from reach_worker.bus.topology import Topology
@@ -131,9 +131,7 @@ class RabbitBus:
                 try:
                     yield self
                 finally:
-                    supervisor.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await supervisor
+                    await cancelled_for_good(supervisor)
                     self._session = None
         except BaseExceptionGroup as errors:
             raise _the_one(errors) from None
