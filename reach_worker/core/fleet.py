@@ -68,7 +68,7 @@ class Offer:
 
     ``schema`` is the input schema as canonical JSON: equal ones check a payload once. ``asks``: names of the fields that
     it describes, folded. ``key``: agent and capability. ``phase``: in which part of each step its record is read anew,
-    of :data:`PHASES`. ``scores`` remembers what was worked out of it, by policy: see scoring.
+    of :data:`PHASES`.
     """
 
     agent: Agent
@@ -77,13 +77,14 @@ class Offer:
     asks: frozenset[str] = frozenset()
     key: tuple[str, str] = field(init=False)
     phase: int = field(init=False, compare=False, repr=False)
-    scores: dict[int, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", (self.agent.agent_id, self.capability.id))
         object.__setattr__(self, "phase", crc32(repr(self.key).encode("utf-8", "surrogatepass")) % PHASES)
 
 
+Load = tuple[int, int]
+"""How much is under way at an agent, and the slots of its active instances."""
 Medians = tuple[float | None, float | None]
 """Of the 50th and the 95th percentile of service times, in seconds."""
 
@@ -96,7 +97,8 @@ class Fleet:
     ``sessions``: the agent that a session's last task went to. ``utc_ahead``: UTC seconds minus monotonic seconds, as the
     router last saw them. ``personal``: names of fields that some manifest marks as personal data, folded. ``medians``: by
     capability and step of time, over its agents. ``may``: by capability and a task's wishes,
-    for which of these offers they are open, see gates. ``shared``: agents that give no head start now, see
+    for which of these offers they are open, see gates. ``boards``: by capability and policy, the scores of the last
+    decision, see scoreboard. ``shared``: agents that give no head start now, see
     :meth:`share_slots`.
     """
 
@@ -111,7 +113,8 @@ class Fleet:
     sessions: OrderedDict[str, str] = field(default_factory=OrderedDict)
     personal: frozenset[str] = frozenset()
     medians: dict[str, dict[float, Medians]] = field(default_factory=dict)
-    may: dict[tuple[object, ...], tuple[tuple[Offer, ...], list[bool]]] = field(default_factory=dict)
+    may: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    boards: dict[str, dict[int, Any]] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
     routers: int = 1
     rank: int = 0
@@ -179,6 +182,10 @@ class Fleet:
         back = agent.breaker.slots(slots)
         if back < slots:
             return min(self.slot_policy.per_agent, back)
+        return self.with_head_start(agent, slots, capability)
+
+    def with_head_start(self, agent: Agent, slots: int, capability: str | None) -> int:
+        """As :meth:`limit`, where all of the agent's slots are there."""
         if agent.agent_id in self.shared:
             return min(self.slot_policy.per_agent, slots)
         track = self.record.of(agent.agent_id, capability) if capability else None
@@ -261,6 +268,7 @@ class Fleet:
             self.by_capability[capability_id] = tuple(offers)
         else:
             self.by_capability.pop(capability_id, None)
+            self.boards.pop(capability_id, None)
         if any(offer.capability.side_effects for offer in offers):
             self.with_side_effects.add(capability_id)
         else:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from reach_worker.core.breaker import BreakerState, Refuses
 from reach_worker.core.envelope import ANONYMOUS
-from reach_worker.core.fleet import Fleet, Offer
+from reach_worker.core.fleet import Fleet, Load, Offer
 from reach_worker.core.foreign import is_foreign
 from reach_worker.core.manifest import ANYONE, Capability, payload_problem
 from reach_worker.core.personal_data import fields_named, told
@@ -257,56 +257,84 @@ _CLOSED: Final = BreakerState.CLOSED
 
 
 def in_doubt(
-    ask: Ask, offers: tuple[Offer, ...], loads: Sequence[tuple[int, int]], fleet: Fleet, now: float
+    ask: Ask, offers: tuple[Offer, ...], loads: Sequence[Load], fleet: Fleet, now: float
 ) -> list[tuple[Gate, ...]]:
     """Of each offer the gates that are not certainly open: those :func:`judge` has to ask, and no others.
 
-    ``loads``: how much is under way at each agent, and its slots. Everything in one loop: of a thousand agents a call
-    for each would cost more than what it does.
+    Everything in one loop: of a thousand agents a call for each would cost more than what it does.
     """
-    if fleet.full() or fleet.personal or ask.to_agent is not None:
+    if fleet.personal or ask.to_agent is not None:
         return [GATES] * len(offers)
-    never = ask.rejected_by | ask.visited
-    most, routers = fleet.slot_policy.per_agent, fleet.routers
-    fits: dict[str, bool] = {}
+    most = 0 if fleet.full() else fleet.slot_policy.per_agent
+    if fleet.routers > 1:
+        loads = [(held, share(slots, fleet.routers)) for held, slots in loads]
     found: list[tuple[Gate, ...]] = []
     for offer, (held, slots), may in zip(offers, loads, _may(ask, offers, fleet, now), strict=True):
         agent = offer.agent
         breaker = agent.breaker
-        schema = offer.schema
-        if schema not in fits:
-            fits[schema] = ask.payload_fault(schema, offer.capability) is None
-        well = (
+        if not (
             may
             and breaker.state is _CLOSED  # and calm
             and breaker.ramp.successes is None
             and agent.rests_until <= now
             and agent.adapted.limit is None
-            and agent.manifest.rate is None
-            and fits[schema]
-            and (not never or agent.agent_id not in never)
-        )
-        if not well:
+        ):
             found.append(GATES)
-        elif not slots:  # an agent has slots only while an instance of it is active
-            found.append(_AWAY)
-        elif held < most and held < (slots if routers <= 1 else share(slots, routers)):
+        elif held < most and held < slots:
             found.append(())
         else:
-            found.append(_BUSY)
+            found.append(_by_slots(offer, held, slots, most, fleet))
     return found
 
 
-def _may(ask: Ask, offers: tuple[Offer, ...], fleet: Fleet, now: float) -> list[bool]:
-    """Of each offer whether the gates that follow from manifest and wishes are open."""
+def _by_slots(offer: Offer, held: int, slots: int, most: int, fleet: Fleet) -> tuple[Gate, ...]:
+    """The gates in doubt where all slots are taken: none if there is a head start. Only who is active has slots."""
+    if not slots:
+        return _AWAY
+    ahead = held < most and held < fleet.with_head_start(offer.agent, slots, offer.capability.id)
+    return () if ahead else _BUSY
+
+
+def _may(ask: Ask, offers: tuple[Offer, ...], fleet: Fleet, now: float) -> Sequence[bool]:
+    """Of each offer whether the gates are open that follow from the manifest and the task."""
+    fit = _fit(ask, offers, fleet, now)
+    unfit = {
+        schema
+        for schema, capability in fit.schemas.items()
+        if ask.payload_fault(schema, capability) is not None
+    }
+    never = ask.rejected_by | ask.visited
+    if not unfit and not never:
+        return fit.may
+    return [
+        may and offer.schema not in unfit and offer.agent.agent_id not in never
+        for offer, may in zip(offers, fit.may, strict=True)
+    ]
+
+
+@value(frozen=True, slots=True)
+class _Fit:
+    """Of each offer whether the gates are open that follow from manifest and wishes; the schemas that there are."""
+
+    offers: tuple[Offer, ...]
+    may: Sequence[bool]
+    schemas: Mapping[str, Capability]
+
+
+def _fit(ask: Ask, offers: tuple[Offer, ...], fleet: Fleet, now: float) -> _Fit:
+    """Kept as long as these are the offers. Of an agent with a rate no gate is certainly open."""
     key = (ask.capability, *ask.wishes)
-    kept = fleet.may.get(key)
-    if kept is not None and kept[0] is offers:
-        return kept[1]
+    kept: _Fit | None = fleet.may.get(key)
+    if kept is not None and kept.offers is offers:
+        return kept
     if len(fleet.may) >= MOST_REMEMBERED:
         fleet.may.clear()
-    found = [all(check(ask, offer, fleet, now) is None for check in _BY_WISHES) for offer in offers]
-    fleet.may[key] = (offers, found)
+    may = [
+        offer.agent.manifest.rate is None
+        and all(check(ask, offer, fleet, now) is None for check in _BY_WISHES)
+        for offer in offers
+    ]
+    found = fleet.may[key] = _Fit(offers, may, {offer.schema: offer.capability for offer in offers})
     return found
 
 

@@ -151,12 +151,6 @@ class Instance:
         self.state = PresenceState.DEAD
         return True
 
-    def capacity(self) -> int:
-        """Slots it offers now; 0 unless active."""
-        if self.state is not _ACTIVE or self.beat is None:
-            return 0
-        return self.beat.capacity
-
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -261,7 +255,8 @@ class Roster:
         """Slots that the active instances offer together."""
         slots = 0
         for instance in self.instances.values():
-            slots += instance.capacity()
+            if instance.state is _ACTIVE and (beat := instance.beat) is not None:
+                slots += beat.capacity
         return slots
 
     def forget(self, now: float, policy: PresencePolicy) -> None:

@@ -6,12 +6,15 @@ exactly what ``Decision.as_dict()`` says.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 import orjson
 
-from reach_worker.core.routing import NO_SCORE, Candidate, Decision
+from reach_worker.core.gates import Verdict
+from reach_worker.core.routing import NO_SCORE, Decision, Lineup
 from reach_worker.core.scoring import Scored
+
+T = TypeVar("T")
 
 CANDIDATES: Final = "candidates"
 FORM: Final = "form"
@@ -58,28 +61,44 @@ class DecisionRecord(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._head) + 1
 
+    @overload
+    def get(self, name: str, default: None = None, /) -> Any: ...
+    @overload
+    def get(self, name: str, default: T, /) -> Any | T: ...
+    def get(self, name: str, default: object = None, /) -> object:
+        """The same as of any mapping; what stands in columns of the store is asked for of every decision."""
+        return self[name] if name == CANDIDATES else self._head.get(name, default)
+
     def json(self) -> bytes:
         """The same as JSON, in the newest form: see :func:`expanded`."""
-        candidates = tuple(self._decision.candidates)
-        scored = next((one.scored for one in candidates if one.scored is not None), None)
+        candidates = self._decision.candidates
+        if not isinstance(candidates, Lineup):
+            candidates = Lineup.of(candidates)
+        scored = next(filter(None, candidates.scored), None)
         weights, multipliers = ({}, ()) if scored is None else (scored.weights, scored.multipliers)
         head = orjson.dumps({**self._head, FORM: NEWEST, "weights": weights, "multipliers": multipliers})
-        return b'%b,"candidates":[%b]}' % (head[:-1], b",".join([_line(one) for one in candidates]))
+        shares = orjson.dumps(candidates.shares)[1:-1].split(b",") if candidates else ()
+        lines = [
+            b"[%b,%b" % (share, one.fragment or _fragment(name, one))
+            if one is not None and not verdicts
+            else b"[%b,%b" % (share, _line(name, verdicts, one))
+            for share, name, verdicts, one in zip(
+                shares, candidates.names, candidates.closed, candidates.scored, strict=True
+            )
+        ]
+        return b'%b,"candidates":[%b]}' % (head[:-1], b",".join(lines))
 
 
-def _line(candidate: Candidate) -> bytes:
-    """Probability, agent and closed gates, and the score. But for the first it is kept with the score.
+def _fragment(agent_id: str, scored: Scored) -> bytes:
+    """Agent, no closed gate, and the score; kept with it, for most scores serve many decisions."""
+    scored.fragment = orjson.dumps((agent_id, None, *_parts(scored)))[1:]
+    return scored.fragment
 
-    Most scores serve many decisions where there are many agents.
-    """
-    scored = candidate.scored
-    if scored is None or candidate.closed:
-        closed = {verdict.gate: verdict.reason for verdict in candidate.closed}
-        parts = () if scored is None else _parts(scored)
-        return orjson.dumps((candidate.probability, candidate.agent_id, closed, *parts))
-    if not scored.fragment:
-        scored.fragment = orjson.dumps((candidate.agent_id, None, *_parts(scored)))[1:]
-    return b"[%b,%b" % (repr(candidate.probability).encode(), scored.fragment)
+
+def _line(agent_id: str, verdicts: Sequence[Verdict], scored: Scored | None) -> bytes:
+    """Agent, closed gates, and the score if there is one."""
+    closed = {verdict.gate: verdict.reason for verdict in verdicts}
+    return orjson.dumps((agent_id, closed, *(() if scored is None else _parts(scored))))[1:]
 
 
 def _parts(scored: Scored) -> tuple[object, ...]:
@@ -88,7 +107,7 @@ def _parts(scored: Scored) -> tuple[object, ...]:
         scored.bonus,
         scored.optimistic,
         scored.hoped,
-        tuple(scored.raw(name) for name in (*scored.weights, *scored.multipliers)),
+        scored.raw_of((*scored.weights, *scored.multipliers)),
         scored.values,
     )
 

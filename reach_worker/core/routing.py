@@ -1,9 +1,9 @@
 """The decision: which agent gets a task, or that it waits, or that nobody may have it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby, islice
-from typing import Any, Final, overload
+from typing import Any, Final, TypeVar, overload
 
 from reach_worker.core.exploration import exploration_draw, explores, pick, probabilities
 from reach_worker.core.fleet import Fleet, Offer
@@ -21,8 +21,13 @@ from reach_worker.core.gates import (
 )
 from reach_worker.core.open_share import all_open
 from reach_worker.core.policy import RoutingPolicy, TieBreak
-from reach_worker.core.scoring import TIE, Scene, Scored, loads_of, place_of, scores
+from reach_worker.core.scoreboard import Field, scoreboard
+from reach_worker.core.scoring import TIE, Scene, Scored, loads_of, place_of
 from reach_worker.core.value import value
+
+T = TypeVar("T")
+S = TypeVar("S")
+_Closed = tuple[Verdict, ...]
 
 MOST_NAMED: Final = 5
 """Agents that are named for one reason, and reasons that are told of one decision; the others are only counted."""
@@ -68,21 +73,34 @@ class Candidate:
 
 
 class Lineup(Sequence[Candidate]):
-    """The candidates of a decision, in the order of their ids, each put together when it is looked at."""
+    """The candidates of a decision, in the order of their ids, each put together when it is looked at.
 
-    __slots__ = ("_closed", "_offers", "_scored", "_shares")
+    ``names``, ``closed``, ``scored`` and ``shares`` (the probabilities) hold what there is of each.
+    """
+
+    __slots__ = ("closed", "names", "scored", "shares")
 
     def __init__(
         self,
-        offers: Sequence[Offer],
+        names: Sequence[str],
         closed: Sequence[tuple[Verdict, ...]],
-        scored: Mapping[str, Scored],
-        shares: Mapping[str, float],
+        scored: Sequence[Scored | None],
+        shares: Sequence[float],
     ) -> None:
-        self._offers, self._closed, self._scored, self._shares = offers, closed, scored, shares
+        self.names, self.closed, self.scored, self.shares = names, closed, scored, shares
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> "Lineup":
+        """The same candidates as a lineup."""
+        return cls(
+            [one.agent_id for one in candidates],
+            [one.closed for one in candidates],
+            [one.scored for one in candidates],
+            [one.probability for one in candidates],
+        )
 
     def __len__(self) -> int:
-        return len(self._offers)
+        return len(self.names)
 
     @overload
     def __getitem__(self, place: int) -> Candidate: ...
@@ -91,14 +109,16 @@ class Lineup(Sequence[Candidate]):
     def __getitem__(self, place: int | slice) -> Candidate | tuple[Candidate, ...]:
         if isinstance(place, slice):
             return tuple(self)[place]
-        name = self._offers[place].agent.agent_id
-        return Candidate(name, self._closed[place], self._scored.get(name), self._shares.get(name, 0.0))
+        return Candidate(self.names[place], self.closed[place], self.scored[place], self.shares[place])
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return map(Candidate, self.names, self.closed, self.scored, self.shares)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
-        return hash(tuple(offer.key for offer in self._offers))
+        return hash(tuple(self.names))
 
     def __repr__(self) -> str:
         return repr(tuple(self))
@@ -229,32 +249,49 @@ def plan(ask: Ask, fleet: Fleet, policy: RoutingPolicy, now: float) -> Decision:
     loads = loads_of(offers, fleet)
     closed = _hold_fallbacks(ask, offers, _judged(ask, offers, loads, fleet, now), policy)
     closed = _step_back(ask, offers, closed)
-    scored = scores(Scene(ask, fleet, offers, now, policy), loads, closed)
     draw = exploration_draw(policy.seed, ask.task_id, ask.attempt)
     choice: Choice
-    if scored:
-        choice, chance = _choose(scored, ask.task_id, policy, draw)
-        candidates = Lineup(offers, closed, scored, chance)
+    if all(closed):
+        names = [offer.agent.agent_id for offer in offers]
+        candidates = Lineup(names, closed, [None] * len(offers), [0.0] * len(offers))
+        choice = _nobody(ask, candidates, fleet, now)
     else:
-        candidates = Lineup(offers, closed, scored, {})
-        choice = _why_not(candidates) if candidates else Unmatched(_nobody_has(ask.capability, fleet))
-        if isinstance(choice, Wait):
-            choice = _until_asked(choice, candidates, fleet, now)
+        scene = Scene(ask, fleet, offers, now, policy)
+        board = scoreboard(scene)
+        field = board.field(scene, loads, closed)
+        choice, shares = _choose(field, ask.task_id, policy, draw)
+        scored = _aligned(field.scored, closed, None)
+        candidates = Lineup(board.names, closed, scored, _aligned(shares, closed, 0.0))
     return Decision(
         ask.task_id, ask.capability, policy.name, choice, candidates, policy.exploration, draw, policy.ties
     )
 
 
-_Closed = tuple[Verdict, ...]
+def _nobody(ask: Ask, candidates: Lineup, fleet: Fleet, now: float) -> Choice:
+    if not candidates:
+        return Unmatched(_nobody_has(ask.capability, fleet))
+    choice = _why_not(candidates)
+    return _until_asked(choice, candidates, fleet, now) if isinstance(choice, Wait) else choice
+
+
+def _aligned(of_open: Sequence[T], closed: Sequence[_Closed], nothing: S) -> Sequence[T | S]:
+    """What there is of each open one, as a list of all of them."""
+    if len(of_open) == len(closed):
+        return of_open
+    found = iter(of_open)
+    return [nothing if verdicts else next(found) for verdicts in closed]
 
 
 def _judged(
     ask: Ask, offers: tuple[Offer, ...], loads: Sequence[tuple[int, int]], fleet: Fleet, now: float
 ) -> list[_Closed]:
     """The closed gates of each offer. Mostly all are open, and that is seen quickly."""
+    doubts = in_doubt(ask, offers, loads, fleet, now)
+    if not any(doubts):
+        return [()] * len(offers)
     return [
         judge(ask, offer, fleet, now, gates) if gates else ()
-        for offer, gates in zip(offers, in_doubt(ask, offers, loads, fleet, now), strict=True)
+        for offer, gates in zip(offers, doubts, strict=True)
     ]
 
 
@@ -288,9 +325,11 @@ def _hold_fallbacks(
 
     An agent that failed this task is no such other: it steps back for a fallback too.
     """
-    names = policy.fallback.get(ask.capability, ())
+    names = policy.fallback.get(ask.capability)
+    if not names:
+        return closed
     left_s = policy.fallback_after_ms / 1000 - ask.waited_s
-    if not names or left_s <= 0:
+    if left_s <= 0:
         return closed
     others = any(
         offer.agent.agent_id not in names
@@ -333,21 +372,17 @@ def _rendezvous(task_id: str, agent_id: str) -> bytes:
     return blake2b(f"{task_id}\x00{agent_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-def _choose(
-    scored: Mapping[str, Scored], task_id: str, policy: RoutingPolicy, draw: float
-) -> tuple[Chosen, dict[str, float]]:
+def _choose(field: Field, task_id: str, policy: RoutingPolicy, draw: float) -> tuple[Chosen, list[float]]:
     """The choice, and everybody's probability. All are put in order only where the draw explores: that is rare."""
-    names, places = list(scored), [one.place for one in scored.values()]
-    best = _best(names, places, task_id, policy.ties)
-    shares = probabilities([one.optimistic for one in scored.values()], policy.exploration, best)
-    chance = dict(zip(names, shares, strict=True))
-    name, explored = names[best], False
+    names, scored, places, optimistic = field
+    at = best = _best(names, places, task_id, policy.ties)
+    shares, explored = probabilities(optimistic, policy.exploration, best), False
     if explores(len(names), policy.exploration, draw):
         best_first = in_order(dict(zip(names, places, strict=True)), task_id, policy.ties)
+        chance = dict(zip(names, shares, strict=True))
         place, explored = pick([chance[each] for each in best_first], policy.exploration, draw)
-        name = best_first[place]
-    margin = _margin(name, names, places, scored)
-    return Chosen(name, scored[name].score, margin, chance[name], explored), chance
+        at = names.index(best_first[place])
+    return Chosen(names[at], scored[at].score, _margin(at, scored), shares[at], explored), shares
 
 
 def _best(names: Sequence[str], places: Sequence[float], task_id: str, ties: TieBreak) -> int:
@@ -360,14 +395,11 @@ def _best(names: Sequence[str], places: Sequence[float], task_id: str, ties: Tie
     return min(equals, key=lambda at: _rendezvous(task_id, names[at]))
 
 
-def _margin(name: str, names: list[str], places: list[float], scored: Mapping[str, Scored]) -> float | None:
+def _margin(at: int, scored: Sequence[Scored]) -> float | None:
     """The lead over the best other, ``None`` where there is none."""
-    if len(names) == 1:
-        return None
-    at = names.index(name)
-    following = min([*places[:at], *places[at + 1 :]])
-    best = max(one.score for other, one in scored.items() if one.place == following and other != name)
-    return round(scored[name].score - best, TIE) + 0.0  # + 0.0 makes 0.0 of -0.0
+    others = [one.score for one in scored]
+    own = others.pop(at)
+    return round(own - max(others), TIE) + 0.0 if others else None  # + 0.0 makes 0.0 of -0.0
 
 
 def _why_not(candidates: Sequence[Candidate]) -> Choice:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
-from reach_worker.core.fleet import PHASES, Fleet, Medians, Offer
+from reach_worker.core.fleet import PHASES, Fleet, Load, Medians, Offer
 from reach_worker.core.gates import Ask
 from reach_worker.core.policy import DIMENSIONS, DimensionName, MultiplierName, RoutingPolicy
 from reach_worker.core.presence import PresenceState
-from reach_worker.core.success import Belief, Track
+from reach_worker.core.success import Track
+from reach_worker.core.value import value
 
 TIE: Final = 9
 """Scores that agree to so many decimals are equal."""
@@ -83,14 +84,9 @@ class Scene:
         """The step of this offer that has begun last: those of later phases are still in the one before."""
         return self.step if offer.phase <= self.begun else self.step - 1
 
-    def seen(self, offer: Offer, load: tuple[int, int]) -> "Seen":
-        """One candidate of this scene, with what is under way at it and its slots."""
-        utc = (self.step_of(offer) + offer.phase / PHASES) * STEP_S
-        return Seen(offer, self.track(offer), *load, self.fleet.record.belief(*offer.key, utc), utc)
-
-    def track(self, offer: Offer) -> Track:
-        """The agent's record on the capability, an empty one where there is none."""
-        return self.fleet.record.tracks.get(offer.key, _EMPTY)
+    def utc_of(self, offer: Offer, step: int) -> float:
+        """When that step of this offer began, and so the time for which its record is read."""
+        return (step + offer.phase / PHASES) * STEP_S
 
     def pool_medians(self, utc: float) -> Medians:
         """Medians over the candidates of the two quantiles of their service times, as they were in that step."""
@@ -113,30 +109,13 @@ def _median(quantiles: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-_EMPTY: Final = Track()
-"""Only ever read."""
-
-
-@dataclass(slots=True)
-class Seen:
-    """One candidate, looked up once for all that is measured of it. ``held`` of its ``slots`` are taken."""
-
-    offer: Offer
-    track: Track
-    held: int
-    slots: int
-    belief: Belief
-    utc: float
-
-
 @dataclass(slots=True)
 class Scored:
     """A score and everything it is made of. ``optimistic``: the score if success were as good as may well be.
 
     ``raws`` and ``values`` are of every dimension and multiplier in the order of :data:`NAMES`, also of those that do not
     count, and ``hoped`` is the belief in success :data:`OPTIMISM` deviations up: with them another policy can be asked
-    later what it would have done. ``place``: what the score is ranked by. ``fragment``: what the reach log keeps of all
-    that, once it was asked for, see record.
+    later what it would have done. ``fragment``: what the reach log keeps of all that, once it was asked for, see record.
     """
 
     weights: Mapping[DimensionName, float]
@@ -147,11 +126,7 @@ class Scored:
     bonus: float
     score: float
     optimistic: float
-    place: float = field(init=False, compare=False, repr=False)
     fragment: bytes = field(default=b"", compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.place = place_of(self.score)
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -178,9 +153,9 @@ class Scored:
             "facts": self.facts,
         }
 
-    def raw(self, name: str) -> float | None:
-        """What the dimension or multiplier was made from."""
-        return self.raws[_AT[name]]
+    def raw_of(self, names: Iterable[str]) -> list[float | None]:
+        """What these dimensions and multipliers were made from."""
+        return [self.raws[_AT[name]] for name in names]
 
     @property
     def facts(self) -> dict[str, float]:
@@ -218,20 +193,17 @@ def relative_value(seconds: float | None, pool: float | None) -> float:
     return pool / (pool + seconds)
 
 
-def wait_s(seen: Seen) -> float:
-    """Seconds until the agent would have answered: service time of its successes · (1 + under way / slots)."""
-    service = seen.track.service.mean()
-    if service is None:
-        service = seen.offer.capability.latency_ms / 1000
-    return service * (1.0 + seen.held / (seen.slots or 1))
-
-
 def weigh(shares: Iterable[float], bonus: float, factors: Iterable[float]) -> float:
     """A score in [0, 1]: min(1, Σ share + bonus), not below 0, · Π factors.
 
     The sum is rounded once: 0.35 + 0.35 + 0.20 + 0.10 is 1, and a better part never lowers it.
     """
-    return min(1.0, max(0.0, math.fsum([*shares, bonus]))) * math.prod(factors)
+    return added(shares, bonus) * math.prod(factors)
+
+
+def added(shares: Iterable[float], bonus: float) -> float:
+    """The sum that :func:`weigh` multiplies."""
+    return min(1.0, max(0.0, math.fsum([*shares, bonus])))
 
 
 def place_of(score: float) -> float:
@@ -239,52 +211,7 @@ def place_of(score: float) -> float:
     return -round(score, TIE)
 
 
-def scores(
-    scene: Scene, loads: Sequence[tuple[int, int]], closed: Sequence[Sequence[object]]
-) -> dict[str, Scored]:
-    """The scores of the agents to which no gate is ``closed``: dimensions and multipliers as :func:`weigh` has them.
-
-    ``loads``: how much is under way at each agent, and its slots. What was worked out in the same step, from the same
-    load and record, is given again: a stamp says whether all that a score depends on is as it was, but for the manifest
-    (another one makes another offer). Everything in one loop, as in gates.
-    """
-    ask, fleet, policy, step, begun = scene.ask, scene.fleet, scene.policy, scene.step, scene.begun
-    tracks, overall, match, key = fleet.record.tracks, fleet.record.overall, ask.match, id(policy)
-    last = fleet.last_in_session(ask.session_id)
-    alike = last is None and match is None
-    found: dict[str, Scored] = {}
-    for offer, load, verdicts in zip(scene.offers, loads, closed, strict=True):
-        if verdicts:
-            continue
-        agent = offer.agent
-        name = agent.agent_id
-        if (track := tracks.get(offer.key)) is not None:
-            versions = (
-                track.version + track.overall.version
-            )  # they only grow: the sum is the same if both are
-        else:
-            versions = 0 if (elsewhere := overall.get(name)) is None else elsewhere.version
-        stamp = (
-            step if offer.phase <= begun else step - 1,
-            load,
-            versions,
-            track,
-            agent.smoothed_load,
-            len(agent.roster.instances),
-            None if alike else (last == name, None if match is None else match.get(name, 0.0)),
-        )
-        kept: _Kept | None = offer.scores.get(key)
-        if kept is not None and kept.stamp == stamp:
-            found[name] = kept.scored
-            continue
-        scored = found[name] = _score(scene.seen(offer, load), scene)
-        if len(offer.scores) > MOST_POLICIES:
-            offer.scores.clear()
-        offer.scores[key] = _Kept(stamp, scored, policy)
-    return found
-
-
-def loads_of(offers: Sequence[Offer], fleet: Fleet) -> list[tuple[int, int]]:
+def loads_of(offers: Sequence[Offer], fleet: Fleet) -> list[Load]:
     """How much is under way at each agent, and the slots of its active instances."""
     taken = fleet.leases.by_agent
     return [
@@ -293,53 +220,120 @@ def loads_of(offers: Sequence[Offer], fleet: Fleet) -> list[tuple[int, int]]:
     ]
 
 
-MOST_POLICIES: Final = 4
-"""The live one, its shadow, and some that were replaced."""
-
-
-class _Kept(NamedTuple):
-    """A score that was worked out, with all that it depends on. As long as the policy is here, no other has its id."""
-
-    stamp: tuple[object, ...]
-    scored: Scored
-    policy: RoutingPolicy
-
-
-def _score(seen: Seen, scene: Scene) -> Scored:
-    policy = scene.policy
-    raws, values = _measured(seen, scene)
-    shares = [values[_AT[name]] * weight for name, weight in policy.weight_table.items()]
-    bonus = policy.score_bonus.get(seen.offer.agent.agent_id, 0.0)
-    names = policy.multiplier_names
-    value = weigh(shares, bonus, [values[_AT[name]] for name in names])
-    hoped, optimistic = seen.belief.upper(OPTIMISM), value
-    if policy.exploration > 0.0:
-        factors = [hoped * hoped if name == "trust" else values[_AT[name]] for name in names]
-        optimistic = weigh(shares, bonus, factors)
-    return Scored(policy.weight_table, names, raws, values, hoped, bonus, value, optimistic)
-
+NOT_YET: Final = Scored({}, (), (), (), 0.0, 0.0, 0.0, 0.0)
+"""Stands where no score was worked out yet."""
 
 NAMES: Final[tuple[str, ...]] = (*DIMENSIONS, *get_args(MultiplierName))
 """Every dimension and multiplier, in the order in which they are measured."""
 _AT: Final[Mapping[str, int]] = {name: place for place, name in enumerate(NAMES)}
 
 
-def _measured(seen: Seen, scene: Scene) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
-    """Of every name in :data:`NAMES` what was measured or declared (``None`` = nothing known), and its value."""
-    track, capability = seen.track, seen.offer.capability
+_LOAD: Final = _AT["load"]
+_SPEED: Final = _AT["speed"]
+"""What follows from an agent's load stands together: load, and speed after it."""
+_NOT_LOOKED_AT: Final = (0.0, 0.0)
+
+
+@value(frozen=True, slots=True)
+class Recipe:
+    """How a policy makes a score: the places, in :data:`NAMES`, of what is added up and of what multiplies."""
+
+    policy: RoutingPolicy
+    table: Mapping[DimensionName, float]
+    multipliers: tuple[MultiplierName, ...]
+    weights: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def of(cls, policy: RoutingPolicy) -> "Recipe":
+        """The policy's."""
+        table = policy.weight_table
+        weights = tuple((_AT[name], weight) for name, weight in table.items())
+        return cls(policy, table, policy.multiplier_names, weights)
+
+
+@value(frozen=True, slots=True)
+class Known:
+    """All that a score is made of but the load: it stays the same while tasks come and go.
+
+    ``raws`` and ``values`` as a score has them, those before the load and those after the speed. ``service_s``: what a
+    task takes. ``factor`` is the product of the multipliers, ``hoped_factor`` what it may well be.
+    """
+
+    raws: tuple[tuple[float | None, ...], tuple[float | None, ...]]
+    values: tuple[tuple[float, ...], tuple[float, ...]]
+    service_s: float
+    hoped: float
+    bonus: float
+    factor: float
+    hoped_factor: float
+
+
+def loaded(known: Known, load: Load, recipe: Recipe) -> Scored:
+    """The score at that load: how much is under way at the agent, and its slots.
+
+    Seconds until it would have answered: service time of its successes · (1 + under way / slots).
+    """
+    held, slots = load
+    seconds = known.service_s * (1.0 + held / (slots or 1))
+    (raws, more_raws), (values, more_values) = known.raws, known.values
+    values = (*values, load_value(held, slots), math.exp(-seconds / PATIENCE_S), *more_values)
+    share = added([values[at] * weight for at, weight in recipe.weights], known.bonus)
+    return Scored(
+        recipe.table,
+        recipe.multipliers,
+        (*raws, float(held), seconds, *more_raws),
+        values,
+        known.hoped,
+        known.bonus,
+        share * known.factor,
+        share * known.hoped_factor,
+    )
+
+
+def known(offer: Offer, track: Track, step: int, scene: Scene, recipe: Recipe) -> Known:
+    """What is known of an agent in that step, whatever its load is."""
+    utc = scene.utc_of(offer, step)
+    belief = scene.fleet.record.belief(*offer.key, utc)
+    raws, values = _measured(offer, track, utc, belief.mean, scene)
+    service_s = track.service.mean()
+    multiply = [values[_AT[name]] for name in recipe.multipliers]
+    hoped = belief.upper(OPTIMISM)
+    hope = multiply
+    if recipe.policy.exploration > 0.0:
+        hope = [
+            hoped * hoped if name == "trust" else value
+            for name, value in zip(recipe.multipliers, multiply, strict=True)
+        ]
+    return Known(
+        (raws[:_LOAD], raws[_SPEED + 1 :]),
+        (values[:_LOAD], values[_SPEED + 1 :]),
+        offer.capability.latency_ms / 1000 if service_s is None else service_s,
+        hoped,
+        recipe.policy.score_bonus.get(offer.agent.agent_id, 0.0),
+        math.prod(multiply),
+        math.prod(hope),
+    )
+
+
+def _measured(
+    offer: Offer, track: Track, utc: float, mean: float, scene: Scene
+) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
+    """Of every name in :data:`NAMES` what was measured or declared (``None`` = nothing known), and its value.
+
+    Load and speed are not looked at. ``mean``: of the belief in its success.
+    """
+    capability, smoothed = offer.capability, offer.agent.smoothed_load
     success, recent, quality = track.slow.rate(), track.recent.rate(), track.feedback.rate()
-    seconds, smoothed, mean = wait_s(seen), seen.offer.agent.smoothed_load, seen.belief.mean
     p50, p95 = track.service.p50, track.service.p95
-    pool_p50, pool_p95 = scene.pool_medians(seen.utc)
-    near, (match, matches), reach = _near(seen, scene), _match(seen, scene), _availability(seen)
+    pool_p50, pool_p95 = scene.pool_medians(utc)
+    near, (match, matches), reach = _near(offer, scene), _match(offer, scene), _availability(offer)
     week, rejections = track.week.rate(), track.rejections.rate()
     raws = (
         None,
         capability.declared_cost,
         capability.declared_latency_ms,
         success,
-        float(seen.held),
-        seconds,
+        *_NOT_LOOKED_AT,
         recent,
         p50,
         p95,
@@ -357,8 +351,7 @@ def _measured(seen: Seen, scene: Scene) -> tuple[tuple[float | None, ...], tuple
         cost_value(capability.declared_cost),
         latency_value(capability.declared_latency_ms),
         success_value(success),
-        load_value(seen.held, seen.slots),
-        math.exp(-seconds / PATIENCE_S),
+        *_NOT_LOOKED_AT,
         success_value(recent),
         relative_value(p50, pool_p50),
         relative_value(p95, pool_p95),
@@ -368,14 +361,14 @@ def _measured(seen: Seen, scene: Scene) -> tuple[tuple[float | None, ...], tuple
         reach,
         min(1.0, max(0.0, smoothed)),
         mean * mean,
-        _low_success(week, track, seen.utc),
-        _rejections(rejections, track, seen.utc),
+        _low_success(week, track, utc),
+        _rejections(rejections, track, utc),
     )
     return raws, values
 
 
-def _near(seen: Seen, scene: Scene) -> float:
-    agent, policy = seen.offer.agent, scene.policy
+def _near(offer: Offer, scene: Scene) -> float:
+    agent, policy = offer.agent, scene.policy
     return float(
         (policy.region is not None and agent.manifest.region == policy.region)
         or (policy.team is not None and agent.manifest.team == policy.team)
@@ -383,18 +376,18 @@ def _near(seen: Seen, scene: Scene) -> float:
     )
 
 
-def _match(seen: Seen, scene: Scene) -> tuple[float | None, float]:
+def _match(offer: Offer, scene: Scene) -> tuple[float | None, float]:
     """Similarity from the semantic level; a task that names its capability matches fully."""
     found = scene.ask.match
     if found is None:
         return None, 1.0
-    similarity = found.get(seen.offer.agent.agent_id, 0.0)
+    similarity = found.get(offer.agent.agent_id, 0.0)
     return similarity, min(1.0, max(0.0, similarity))
 
 
-def _availability(seen: Seen) -> float:
+def _availability(offer: Offer) -> float:
     """Share of the agent's known instances that are active; times the base of 1.0: it has all that is required."""
-    instances = seen.offer.agent.roster.instances.values()
+    instances = offer.agent.roster.instances.values()
     active = sum([instance.state is PresenceState.ACTIVE for instance in instances])
     return active / len(instances) if instances else 0.0
 

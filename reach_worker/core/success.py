@@ -45,7 +45,7 @@ class DecayedCount:
         if late > 0.0:
             weight = math.exp2(-late / self.half_life_s)
         else:
-            self._decay(now)
+            (self.good, self.tries), self.at = self.counts(now), now
         self.good += weight if good else 0.0
         self.tries += weight
 
@@ -58,24 +58,24 @@ class DecayedCount:
         return self.counts(now)[1]
 
     def counts(self, now: float) -> tuple[float, float]:
-        """Good ones and tries, decayed to ``now``. What no count can be (a damaged row of the store) is none at all."""
-        factor = math.exp2(-max(0.0, now - self.at) / self.half_life_s)
-        good, tries = self.good * factor, self.tries * factor
+        """Good ones and tries, decayed to ``now``. What no count can be (a damaged row of the store) is none at all.
+
+        It would never decay: whoever counts on from there drops it.
+        """
+        good, tries, past_s = self.good, self.tries, now - self.at
+        if past_s > 0.0:
+            factor = math.exp2(-past_s / self.half_life_s)
+            good, tries = good * factor, tries * factor
         return (good, tries) if 0.0 <= good <= tries < math.inf else (0.0, 0.0)
 
     def merge(self, other: "DecayedCount") -> None:
         """Add another count with the same half-life."""
         self.version += 1
         now = max(self.at, other.at)
-        self._decay(now)
+        (self.good, self.tries), self.at = self.counts(now), now
         good, tries = other.counts(now)
         self.good += good
         self.tries += tries
-
-    def _decay(self, now: float) -> None:
-        """Decay to ``now``; what is damaged is dropped here, it would never decay."""
-        self.good, self.tries = self.counts(now)
-        self.at = now
 
 
 @dataclass(slots=True)
@@ -191,10 +191,11 @@ SHRINK_MASS: Final = 5.0
 
 @dataclass(slots=True)
 class TrackRecord:
-    """All tracks, by agent and capability."""
+    """All tracks, by agent and capability. ``entered``: another one after every track that was entered."""
 
     tracks: dict[tuple[str, str], Track] = field(default_factory=dict)
     overall: dict[str, DecayedCount] = field(default_factory=dict)
+    entered: int = field(default=0, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Share one overall count among each agent's tracks: the sum of what they hold."""
@@ -203,6 +204,7 @@ class TrackRecord:
 
     def put(self, key: tuple[str, str], track: Track) -> None:
         """Enter a track that was counted elsewhere, of an agent (first of the key) on a capability that has none yet."""
+        self.entered += 1
         self.tracks[key] = track
         overall = self._overall(key[0])
         overall.merge(track.slow)
@@ -216,6 +218,7 @@ class TrackRecord:
         """The track, made where there was none."""
         track = self.tracks.get((agent_id, capability))
         if track is None:
+            self.entered += 1
             track = self.tracks[agent_id, capability] = Track(overall=self._overall(agent_id))
         return track
 

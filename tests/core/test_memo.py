@@ -1,24 +1,26 @@
 """What is remembered within a step of time is what would be worked out anew: whatever happens between two plans."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.gates import GATES, in_doubt, judge
+from reach_worker.core.policy import RoutingPolicy
 from reach_worker.core.presence import PresencePolicy, tick
-from reach_worker.core.routing import plan
+from reach_worker.core.routing import Decision, plan
+from reach_worker.core.scoreboard import MOST_POLICIES
 from reach_worker.core.scoring import loads_of
-from tests.core.agents import CAPABILITY, NOW, beat, lease, manifest
+from reach_worker.core.success import TrackRecord
+from tests.core.agents import CAPABILITY, NOW, ask, beat, fleet_of, lease, manifest
 from tests.core.fleets import Dice, rolled_ask, rolled_fleet, rolled_policy
 
 
 def forget(fleet: Fleet) -> None:
-    """Forget what was worked out of each offer; medians of the pool are of a step by their definition."""
+    """Forget what was worked out of the offers; medians of the pool are of a step by their definition."""
     fleet.may.clear()
-    for offers in fleet.by_capability.values():
-        for offer in offers:
-            offer.scores.clear()
+    fleet.boards.clear()
 
 
 Event = Callable[[Fleet, str, Dice, float], None]
@@ -92,9 +94,23 @@ def closes(fleet: Fleet, agent_id: str, _: Dice, now: float) -> None:
     fleet.agents[agent_id].breaker.succeeded("x", now, since=now)
 
 
+def withdrawn(fleet: Fleet, agent_id: str, _: Dice, __: float) -> None:
+    if len(fleet.agents) > 1:
+        fleet.withdraw(agent_id)
+
+
+def another_record(fleet: Fleet, _: str, dice: Dice, now: float) -> None:
+    """As many things happened to each agent, but others."""
+    other = TrackRecord.empty()
+    for key, track in fleet.record.tracks.items():
+        for __ in range(track.version):
+            other.touch(*key).ended(now, good=dice.roll() < 0.5, seconds=1.0)
+    fleet.record = other
+
+
 EVENTS: tuple[Event, ...] = (
     succeed, fail, elsewhere, reject, feedback, take, give_back, heartbeat, silence, session, rest,
-    another_manifest, routers, held_back, closes,
+    another_manifest, routers, held_back, closes, withdrawn, another_record,
 )  # fmt: skip
 
 
@@ -112,6 +128,39 @@ def test_a_plan_from_memory_is_the_plan_worked_out_anew(seed: int) -> None:
         anew = plan(asked, fleet, policy, now)
         assert remembered == anew
         assert remembered.as_dict() == anew.as_dict()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_decision_keeps_what_it_saw(seed: int) -> None:
+    dice = Dice(f"kept-{seed}")
+    fleet, policy = rolled_fleet(dice), rolled_policy(dice)
+    made: list[tuple[Decision, dict[str, Any]]] = []
+    for number in range(40):
+        decision = plan(rolled_ask(dice, f"t{number}"), fleet, policy, NOW)
+        made.append((decision, decision.as_dict()))
+        dice.one_of(EVENTS)(fleet, dice.one_of(sorted(fleet.agents)), dice, NOW)
+    assert all(decision.as_dict() == told for decision, told in made)
+
+
+def test_of_a_capability_that_nobody_has_nothing_is_kept() -> None:
+    """A caller may ask for any number of them."""
+    dice = Dice("nobody")
+    fleet, policy = rolled_fleet(dice), rolled_policy(dice)
+    for number in range(3):
+        plan(ask(f"t{number}", capability=f"unknown.{number}"), fleet, policy, NOW)
+    plan(ask(), fleet, policy, NOW)
+    assert set(fleet.boards) <= {CAPABILITY}
+    for agent_id in sorted(fleet.agents):
+        fleet.withdraw(agent_id)
+    assert fleet.boards == {}
+
+
+def test_boards_of_policies_that_were_replaced_do_not_pile_up() -> None:
+    fleet = fleet_of([manifest("a")])
+    policies = [RoutingPolicy(seed=str(number)) for number in range(3 * MOST_POLICIES)]
+    for policy in policies:
+        plan(ask(), fleet, policy, NOW)
+    assert 0 < len(fleet.boards[CAPABILITY]) <= MOST_POLICIES + 1
 
 
 def test_a_gate_that_is_not_in_doubt_is_open() -> None:

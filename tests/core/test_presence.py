@@ -260,7 +260,7 @@ def test_silence_from_before_a_session_does_not_kill() -> None:
     ("start", "capacity"), [(pending, 0), (active, 8), (stalled, 0), (suspect, 0), (dead, 0)]
 )
 def test_only_an_active_instance_offers_slots(start: Callable[[], Instance], capacity: int) -> None:
-    assert start().capacity() == capacity
+    assert roster(start()).slots() == capacity
 
 
 def roster(*instances: Instance) -> Roster:
@@ -356,7 +356,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def only_the_active_have_slots(self) -> None:
-        assert (self.instance.capacity() > 0) is (self.instance.state is ACTIVE)
+        assert (roster(self.instance).slots() > 0) is (self.instance.state is ACTIVE)
 
 
 TestAnyOrder = AnyOrder.TestCase

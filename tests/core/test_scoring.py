@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reach_worker.core.fleet import Fleet
 from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.scoreboard import Scoreboard
 from reach_worker.core.scoring import (
     Dimension,
     Scene,
@@ -17,7 +18,6 @@ from reach_worker.core.scoring import (
     load_value,
     loads_of,
     relative_value,
-    scores,
     success_value,
     weigh,
 )
@@ -49,7 +49,8 @@ def fleet_with(
 def scored(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> Scored:
     offers = fleet.capable(CAPABILITY)
     loads = loads_of(offers, fleet)
-    return scores(Scene(ask(), fleet, offers, NOW, policy), loads, [()] * len(offers))["a"]
+    field = Scoreboard(policy, offers).field(Scene(ask(), fleet, offers, NOW, policy), loads, [()])
+    return field.scored[0]
 
 
 def score_of(fleet: Fleet, policy: RoutingPolicy = DECLARED) -> float:

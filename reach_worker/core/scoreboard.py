@@ -1,0 +1,166 @@
+"""The scores of a capability's agents under one policy, kept from one decision to the next.
+
+Between two decisions little changes: a slot was taken, an outcome was counted, time has passed. So it is kept what each
+score was made of, and only what is no longer so is worked out again; where it is the load alone, only what follows from
+that. What is kept is always what would be worked out anew.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from reach_worker.core.fleet import Load, Offer
+from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.scoring import NOT_YET, Known, Recipe, Scene, Scored, known, loaded, place_of
+from reach_worker.core.success import DecayedCount, Track, TrackRecord
+
+MOST_POLICIES: Final = 4
+"""Of a capability: the live one, its shadow, and some that were replaced."""
+_EMPTY: Final = Track()
+"""Of an agent that has no record. Only ever read."""
+_Ground = tuple[object, ...]
+
+
+class Field(NamedTuple):
+    """Those that may be chosen, in the order of their ids: their scores, what those are ranked by, and what is hoped."""
+
+    names: Sequence[str]
+    scored: Sequence[Scored]
+    places: Sequence[float]
+    optimistic: Sequence[float]
+
+
+class _Line:
+    """One offer: its score, and what that was made of. ``ground``: all that it depends on but load and manifest."""
+
+    __slots__ = ("agent", "ground", "known", "load", "offer", "scored")
+
+    def __init__(self, offer: Offer) -> None:
+        self.offer, self.agent = offer, offer.agent
+        self.ground: _Ground | None = None
+        self.load: Load | None = None
+        self.known: Known | None = None
+        self.scored = NOT_YET
+
+
+class Scoreboard:
+    """A line for each offer. As long as it is here, no other policy has the id of its own.
+
+    Another manifest makes another offer, and so another board: the lines of the others go along.
+    """
+
+    __slots__ = (
+        "_counts", "_entered", "_grounds", "_loads", "_optimistic", "_places", "_recipe", "_scored", "_steps",
+        "_when", "lines", "names", "offers", "record",
+    )  # fmt: skip
+
+    def __init__(
+        self, policy: RoutingPolicy, offers: tuple[Offer, ...], before: "Scoreboard | None" = None
+    ) -> None:
+        kept = {} if before is None else {id(line.offer): line for line in before.lines}
+        self.offers = offers
+        self.record: TrackRecord | None = None if before is None else before.record
+        self._recipe = Recipe.of(policy)
+        self.lines: list[_Line] = [kept.get(id(offer)) or _Line(offer) for offer in offers]
+        self.names = [offer.agent.agent_id for offer in offers]
+        self._loads, self._grounds = [line.load for line in self.lines], [line.ground for line in self.lines]
+        self._scored = [line.scored for line in self.lines]
+        self._places = [place_of(one.score) for one in self._scored]
+        self._optimistic = [one.optimistic for one in self._scored]
+        self._entered = -1
+        self._counts: list[tuple[Track, DecayedCount]] = []
+        self._when = (0, 0)
+        self._steps: list[int] = []
+
+    def field(self, scene: Scene, loads: Sequence[Load], closed: Sequence[Sequence[object]]) -> Field:
+        """The agents to which no gate is ``closed``, with their scores as they are now."""
+        grounds = self._seen(scene)
+        if loads != self._loads or grounds != self._grounds:
+            self._update(scene, loads, grounds, closed)
+        if not any(closed):
+            return Field(self.names, self._scored, self._places, self._optimistic)
+        open_ = [at for at, verdicts in enumerate(closed) if not verdicts]
+        return Field(
+            [self.names[at] for at in open_],
+            [self._scored[at] for at in open_],
+            [self._places[at] for at in open_],
+            [self._optimistic[at] for at in open_],
+        )
+
+    def _seen(self, scene: Scene) -> list[_Ground]:
+        """Of each offer all that its score depends on now, but load and manifest. Versions only grow: so does a sum."""
+        record = scene.fleet.record
+        if record is not self.record or record.entered != self._entered:
+            self._look_up(record)
+        if self._when != (scene.step, scene.begun):
+            self._when = (scene.step, scene.begun)
+            self._steps = [scene.step_of(line.offer) for line in self.lines]
+        grounds: list[_Ground] = [
+            (
+                step,
+                track.version + overall.version,
+                line.agent.smoothed_load,
+                len(line.agent.roster.instances),
+            )
+            for step, (track, overall), line in zip(self._steps, self._counts, self.lines, strict=True)
+        ]
+        last, match = scene.fleet.last_in_session(scene.ask.session_id), scene.ask.match
+        if last is None and match is None:
+            return grounds
+        return [
+            (*ground, name == last, None if match is None else match.get(name, 0.0))
+            for ground, name in zip(grounds, self.names, strict=True)
+        ]
+
+    def _look_up(self, record: TrackRecord) -> None:
+        """Find the record of each offer: another one was entered."""
+        if record is not self.record:
+            self._forget()
+        self.record, self._entered = record, record.entered
+        self._counts = []
+        for line in self.lines:
+            track = record.tracks.get(line.offer.key)
+            overall = track.overall if track else record.overall.get(line.agent.agent_id, _EMPTY.overall)
+            self._counts.append((track or _EMPTY, overall))
+
+    def _forget(self) -> None:
+        self._grounds = [None] * len(self.lines)
+        for line in self.lines:
+            line.ground = None
+
+    def _update(
+        self,
+        scene: Scene,
+        loads: Sequence[Load],
+        grounds: Sequence[_Ground],
+        closed: Sequence[Sequence[object]],
+    ) -> None:
+        """Work out again what has changed. In new lists: a decision that was made keeps what it saw."""
+        self._scored, self._places = self._scored.copy(), self._places.copy()
+        self._optimistic = self._optimistic.copy()
+        for at, (load, ground, verdicts) in enumerate(zip(loads, grounds, closed, strict=True)):
+            if verdicts or (load == self._loads[at] and ground == self._grounds[at]):
+                continue
+            line = self.lines[at]
+            if line.known is None or line.ground != ground:
+                track, _ = self._counts[at]
+                line.known, line.ground = (
+                    known(line.offer, track, self._steps[at], scene, self._recipe),
+                    ground,
+                )
+            line.load = load
+            line.scored = loaded(line.known, load, self._recipe)
+            self._loads[at], self._grounds[at] = load, ground
+            self._scored[at], self._places[at] = line.scored, place_of(line.scored.score)
+            self._optimistic[at] = line.scored.optimistic
+
+
+def scoreboard(scene: Scene) -> Scoreboard:
+    """The board that is kept for this capability and policy."""
+    boards = scene.fleet.boards.setdefault(scene.ask.capability, {})
+    key = id(scene.policy)
+    board: Scoreboard | None = boards.get(key)
+    if board is None or board.offers is not scene.offers:
+        if len(boards) > MOST_POLICIES:
+            boards.clear()
+        board = boards[key] = Scoreboard(scene.policy, scene.offers, board)
+    return board
