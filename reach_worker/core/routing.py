@@ -1,8 +1,9 @@
 """The decision: which agent gets a task, or that it waits, or that nobody may have it."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby, islice
+from itertools import islice, pairwise
 from typing import Any, Final, TypeVar, overload
 
 from reach_worker.core.exploration import exploration_draw, explores, pick, probabilities
@@ -351,20 +352,20 @@ def ranked(scores: Mapping[str, float], task_id: str, ties: TieBreak) -> list[st
 
     Equals go by name, or by a hash of task and agent (rendezvous: each gets its share, and keeps it when others go).
     """
-    return in_order({agent_id: place_of(value) for agent_id, value in scores.items()}, task_id, ties)
+    names = sorted(scores)
+    places = [place_of(scores[name]) for name in names]
+    return [names[at] for at in in_order(names, places, task_id, ties)]
 
 
-def in_order(places: Mapping[str, float], task_id: str, ties: TieBreak) -> list[str]:
-    """As :func:`ranked`, by what :func:`place_of` made of the scores."""
-    names = sorted(sorted(places), key=places.__getitem__)
+def in_order(names: Sequence[str], places: Sequence[float], task_id: str, ties: TieBreak) -> list[int]:
+    """As :func:`ranked`, by what :func:`place_of` made of the scores: positions in ``names``, which are in order."""
+    order = sorted(range(len(names)), key=places.__getitem__)
     if ties == "name":
-        return names
-    order: list[str] = []
-    for _, group in groupby(names, key=places.__getitem__):
-        equals = list(group)
-        if len(equals) > 1:
-            equals.sort(key=lambda agent_id: _rendezvous(task_id, agent_id))
-        order += equals
+        return order
+    found = [places[at] for at in order]
+    for tied in {one for one, following in pairwise(found) if one == following}:
+        equals = slice(bisect_left(found, tied), bisect_right(found, tied))
+        order[equals] = sorted(order[equals], key=lambda at: _rendezvous(task_id, names[at]))
     return order
 
 
@@ -378,10 +379,9 @@ def _choose(field: Field, task_id: str, policy: RoutingPolicy, draw: float) -> t
     at = best = _best(names, places, task_id, policy.ties)
     shares, explored = probabilities(optimistic, policy.exploration, best), False
     if explores(len(names), policy.exploration, draw):
-        best_first = in_order(dict(zip(names, places, strict=True)), task_id, policy.ties)
-        chance = dict(zip(names, shares, strict=True))
-        place, explored = pick([chance[each] for each in best_first], policy.exploration, draw)
-        at = names.index(best_first[place])
+        best_first = in_order(names, places, task_id, policy.ties)
+        place, explored = pick([shares[each] for each in best_first], policy.exploration, draw)
+        at = best_first[place]
     return Chosen(names[at], scored[at].score, _margin(at, scored), shares[at], explored), shares
 
 

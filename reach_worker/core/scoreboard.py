@@ -5,12 +5,14 @@ score was made of, and only what is no longer so is worked out again; where it i
 that. What is kept is always what would be worked out anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import ne
 from typing import Final, NamedTuple
 
 from reach_worker.core.fleet import Load, Offer
+from reach_worker.core.makings import Known, Measured, Recipe, believed, declared, loaded, measured, utc_of
 from reach_worker.core.policy import RoutingPolicy
-from reach_worker.core.scoring import NOT_YET, Known, Recipe, Scene, Scored, known, loaded, place_of
+from reach_worker.core.scoring import NOT_YET, Scene, Scored, place_of
 from reach_worker.core.success import DecayedCount, Track, TrackRecord
 
 MOST_POLICIES: Final = 4
@@ -30,16 +32,30 @@ class Field(NamedTuple):
 
 
 class _Line:
-    """One offer: its score, and what that was made of. ``ground``: all that it depends on but load and manifest."""
+    """One offer: its score, and the layers it is made of.
 
-    __slots__ = ("agent", "ground", "known", "load", "offer", "scored")
+    ``ground``: all that those before the load depend on but the manifest, and first what matters to the belief alone.
+    """
 
-    def __init__(self, offer: Offer) -> None:
-        self.offer, self.agent = offer, offer.agent
-        self.ground: _Ground | None = None
+    __slots__ = ("agent", "declared", "ground", "known", "load", "measured", "offer", "scored")
+
+    def __init__(self, offer: Offer, policy: RoutingPolicy) -> None:
+        self.offer, self.agent, self.declared = offer, offer.agent, declared(offer, policy)
+        self.ground: _Ground = ()
         self.load: Load | None = None
+        self.measured: Measured | None = None
         self.known: Known | None = None
         self.scored = NOT_YET
+
+    def know(self, ground: _Ground, track: Track, step: int, scene: Scene, recipe: Recipe) -> Known:
+        """What is known of the agent; what was measured is measured again if that has changed."""
+        if ground != self.ground or self.known is None:
+            utc = utc_of(self.offer, step)
+            if ground[1:] != self.ground[1:] or self.measured is None:
+                self.measured = measured(self.declared, self.offer, track, utc, scene)
+            belief = scene.fleet.record.belief(*self.offer.key, utc)
+            self.known, self.ground = believed(self.measured, belief, recipe), ground
+        return self.known
 
 
 class Scoreboard:
@@ -49,18 +65,18 @@ class Scoreboard:
     """
 
     __slots__ = (
-        "_counts", "_entered", "_grounds", "_loads", "_optimistic", "_places", "_recipe", "_scored", "_steps",
-        "_when", "lines", "names", "offers", "record",
+        "_counts", "_entered", "_grounds", "_loads", "_optimistic", "_phases", "_places", "_recipe", "_scored", "_steps",
+        "_when", "lines", "names", "offers", "policy", "record",
     )  # fmt: skip
 
     def __init__(
         self, policy: RoutingPolicy, offers: tuple[Offer, ...], before: "Scoreboard | None" = None
     ) -> None:
         kept = {} if before is None else {id(line.offer): line for line in before.lines}
-        self.offers = offers
+        self.policy, self.offers = policy, offers
         self.record: TrackRecord | None = None if before is None else before.record
         self._recipe = Recipe.of(policy)
-        self.lines: list[_Line] = [kept.get(id(offer)) or _Line(offer) for offer in offers]
+        self.lines: list[_Line] = [kept.get(id(offer)) or _Line(offer, policy) for offer in offers]
         self.names = [offer.agent.agent_id for offer in offers]
         self._loads, self._grounds = [line.load for line in self.lines], [line.ground for line in self.lines]
         self._scored = [line.scored for line in self.lines]
@@ -68,7 +84,8 @@ class Scoreboard:
         self._optimistic = [one.optimistic for one in self._scored]
         self._entered = -1
         self._counts: list[tuple[Track, DecayedCount]] = []
-        self._when = (0, 0)
+        self._phases = [offer.phase for offer in offers]
+        self._when: tuple[int, int] | None = None
         self._steps: list[int] = []
 
     def field(self, scene: Scene, loads: Sequence[Load], closed: Sequence[Sequence[object]]) -> Field:
@@ -87,17 +104,18 @@ class Scoreboard:
         )
 
     def _seen(self, scene: Scene) -> list[_Ground]:
-        """Of each offer all that its score depends on now, but load and manifest. Versions only grow: so does a sum."""
+        """Of each offer all that its score depends on now, but load and manifest."""
         record = scene.fleet.record
         if record is not self.record or record.entered != self._entered:
             self._look_up(record)
         if self._when != (scene.step, scene.begun):
             self._when = (scene.step, scene.begun)
-            self._steps = [scene.step_of(line.offer) for line in self.lines]
+            self._steps = [scene.step if phase <= scene.begun else scene.step - 1 for phase in self._phases]
         grounds: list[_Ground] = [
             (
+                overall.version,
                 step,
-                track.version + overall.version,
+                track.version,
                 line.agent.smoothed_load,
                 len(line.agent.roster.instances),
             )
@@ -123,9 +141,12 @@ class Scoreboard:
             self._counts.append((track or _EMPTY, overall))
 
     def _forget(self) -> None:
-        self._grounds = [None] * len(self.lines)
+        self._grounds = [()] * len(self.lines)
         for line in self.lines:
-            line.ground = None
+            line.ground = ()
+
+    def _changed(self, loads: Sequence[Load], grounds: Sequence[_Ground]) -> set[int]:
+        return {*_differing(loads, self._loads), *_differing(grounds, self._grounds)}
 
     def _update(
         self,
@@ -137,21 +158,23 @@ class Scoreboard:
         """Work out again what has changed. In new lists: a decision that was made keeps what it saw."""
         self._scored, self._places = self._scored.copy(), self._places.copy()
         self._optimistic = self._optimistic.copy()
-        for at, (load, ground, verdicts) in enumerate(zip(loads, grounds, closed, strict=True)):
-            if verdicts or (load == self._loads[at] and ground == self._grounds[at]):
+        for at in self._changed(loads, grounds):
+            if closed[at]:
                 continue
+            load, ground = loads[at], grounds[at]
             line = self.lines[at]
-            if line.known is None or line.ground != ground:
-                track, _ = self._counts[at]
-                line.known, line.ground = (
-                    known(line.offer, track, self._steps[at], scene, self._recipe),
-                    ground,
-                )
+            track, _ = self._counts[at]
             line.load = load
-            line.scored = loaded(line.known, load, self._recipe)
+            line.scored = loaded(
+                line.know(ground, track, self._steps[at], scene, self._recipe), load, self._recipe
+            )
             self._loads[at], self._grounds[at] = load, ground
             self._scored[at], self._places[at] = line.scored, place_of(line.scored.score)
             self._optimistic[at] = line.scored.optimistic
+
+
+def _differing(now: Sequence[object], before: Sequence[object]) -> Iterable[int]:
+    return () if now == before else [at for at, differs in enumerate(map(ne, now, before)) if differs]
 
 
 def scoreboard(scene: Scene) -> Scoreboard:

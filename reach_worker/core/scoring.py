@@ -9,9 +9,6 @@ from typing import Any, Final, NamedTuple, get_args
 from reach_worker.core.fleet import PHASES, Fleet, Load, Medians, Offer
 from reach_worker.core.gates import Ask
 from reach_worker.core.policy import DIMENSIONS, DimensionName, MultiplierName, RoutingPolicy
-from reach_worker.core.presence import PresenceState
-from reach_worker.core.success import Track
-from reach_worker.core.value import value
 
 TIE: Final = 9
 """Scores that agree to so many decimals are equal."""
@@ -23,17 +20,6 @@ LATENCY_WORST_MS: Final = 10_000.0
 LOAD_LIMIT: Final = 10
 NO_RECORD: Final = 0.5
 """Success of an agent without a record: "no data" and "always fails" are different claims."""
-PATIENCE_S: Final = 10.0
-"""The speed of an agent falls to 1/e where it would take so long."""
-OPTIMISM: Final = 1.5
-"""Exploration looks at the belief in success so many standard deviations above its mean."""
-
-LOW_SUCCESS: Final = (0.90, 0.8)
-"""A success rate below the first over a week multiplies the score by the second."""
-MANY_REJECTIONS: Final = (0.20, 0.05)
-"""A rejection rate above the first multiplies the score by the second."""
-ENOUGH: Final = 5.0
-"""Effective attempts before a rate multiplies anything: one bad row must not."""
 
 
 class Dimension(NamedTuple):
@@ -80,14 +66,6 @@ class Scene:
         self.step = math.floor(utc / STEP_S)
         self.begun = int((utc / STEP_S - self.step) * PHASES)
 
-    def step_of(self, offer: Offer) -> int:
-        """The step of this offer that has begun last: those of later phases are still in the one before."""
-        return self.step if offer.phase <= self.begun else self.step - 1
-
-    def utc_of(self, offer: Offer, step: int) -> float:
-        """When that step of this offer began, and so the time for which its record is read."""
-        return (step + offer.phase / PHASES) * STEP_S
-
     def pool_medians(self, utc: float) -> Medians:
         """Medians over the candidates of the two quantiles of their service times, as they were in that step."""
         kept = self.fleet.medians.setdefault(self.ask.capability, {})
@@ -96,7 +74,8 @@ class Scene:
             for other in [other for other in kept if abs(other - step) > 1.0]:
                 del kept[other]
             tracks = self.fleet.record.tracks
-            times = [tracks[offer.key].service for offer in self.offers if offer.key in tracks]
+            found_tracks = [tracks.get(offer.key) for offer in self.offers]
+            times = [track.service for track in found_tracks if track is not None]
             found = kept[step] = (
                 _median([one.p50 for one in times]),
                 _median([one.p95 for one in times]),
@@ -133,7 +112,11 @@ class Scored:
         """The parts of the sum."""
         return tuple(
             Dimension(
-                name, self.raws[_AT[name]], self.values[_AT[name]], weight, self.values[_AT[name]] * weight
+                name,
+                self.raws[PLACE[name]],
+                self.values[PLACE[name]],
+                weight,
+                self.values[PLACE[name]] * weight,
             )
             for name, weight in self.weights.items()
         )
@@ -141,7 +124,9 @@ class Scored:
     @property
     def factors(self) -> tuple[Factor, ...]:
         """The multipliers."""
-        return tuple(Factor(name, self.raws[_AT[name]], self.values[_AT[name]]) for name in self.multipliers)
+        return tuple(
+            Factor(name, self.raws[PLACE[name]], self.values[PLACE[name]]) for name in self.multipliers
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as the reach log tells it; what is stored of every score is more compact, see record."""
@@ -155,7 +140,7 @@ class Scored:
 
     def raw_of(self, names: Iterable[str]) -> list[float | None]:
         """What these dimensions and multipliers were made from."""
-        return [self.raws[_AT[name]] for name in names]
+        return [self.raws[PLACE[name]] for name in names]
 
     @property
     def facts(self) -> dict[str, float]:
@@ -225,180 +210,4 @@ NOT_YET: Final = Scored({}, (), (), (), 0.0, 0.0, 0.0, 0.0)
 
 NAMES: Final[tuple[str, ...]] = (*DIMENSIONS, *get_args(MultiplierName))
 """Every dimension and multiplier, in the order in which they are measured."""
-_AT: Final[Mapping[str, int]] = {name: place for place, name in enumerate(NAMES)}
-
-
-_LOAD: Final = _AT["load"]
-_SPEED: Final = _AT["speed"]
-"""What follows from an agent's load stands together: load, and speed after it."""
-_NOT_LOOKED_AT: Final = (0.0, 0.0)
-
-
-@value(frozen=True, slots=True)
-class Recipe:
-    """How a policy makes a score: the places, in :data:`NAMES`, of what is added up and of what multiplies."""
-
-    policy: RoutingPolicy
-    table: Mapping[DimensionName, float]
-    multipliers: tuple[MultiplierName, ...]
-    weights: tuple[tuple[int, float], ...]
-
-    @classmethod
-    def of(cls, policy: RoutingPolicy) -> "Recipe":
-        """The policy's."""
-        table = policy.weight_table
-        weights = tuple((_AT[name], weight) for name, weight in table.items())
-        return cls(policy, table, policy.multiplier_names, weights)
-
-
-@value(frozen=True, slots=True)
-class Known:
-    """All that a score is made of but the load: it stays the same while tasks come and go.
-
-    ``raws`` and ``values`` as a score has them, those before the load and those after the speed. ``service_s``: what a
-    task takes. ``factor`` is the product of the multipliers, ``hoped_factor`` what it may well be.
-    """
-
-    raws: tuple[tuple[float | None, ...], tuple[float | None, ...]]
-    values: tuple[tuple[float, ...], tuple[float, ...]]
-    service_s: float
-    hoped: float
-    bonus: float
-    factor: float
-    hoped_factor: float
-
-
-def loaded(known: Known, load: Load, recipe: Recipe) -> Scored:
-    """The score at that load: how much is under way at the agent, and its slots.
-
-    Seconds until it would have answered: service time of its successes · (1 + under way / slots).
-    """
-    held, slots = load
-    seconds = known.service_s * (1.0 + held / (slots or 1))
-    (raws, more_raws), (values, more_values) = known.raws, known.values
-    values = (*values, load_value(held, slots), math.exp(-seconds / PATIENCE_S), *more_values)
-    share = added([values[at] * weight for at, weight in recipe.weights], known.bonus)
-    return Scored(
-        recipe.table,
-        recipe.multipliers,
-        (*raws, float(held), seconds, *more_raws),
-        values,
-        known.hoped,
-        known.bonus,
-        share * known.factor,
-        share * known.hoped_factor,
-    )
-
-
-def known(offer: Offer, track: Track, step: int, scene: Scene, recipe: Recipe) -> Known:
-    """What is known of an agent in that step, whatever its load is."""
-    utc = scene.utc_of(offer, step)
-    belief = scene.fleet.record.belief(*offer.key, utc)
-    raws, values = _measured(offer, track, utc, belief.mean, scene)
-    service_s = track.service.mean()
-    multiply = [values[_AT[name]] for name in recipe.multipliers]
-    hoped = belief.upper(OPTIMISM)
-    hope = multiply
-    if recipe.policy.exploration > 0.0:
-        hope = [
-            hoped * hoped if name == "trust" else value
-            for name, value in zip(recipe.multipliers, multiply, strict=True)
-        ]
-    return Known(
-        (raws[:_LOAD], raws[_SPEED + 1 :]),
-        (values[:_LOAD], values[_SPEED + 1 :]),
-        offer.capability.latency_ms / 1000 if service_s is None else service_s,
-        hoped,
-        recipe.policy.score_bonus.get(offer.agent.agent_id, 0.0),
-        math.prod(multiply),
-        math.prod(hope),
-    )
-
-
-def _measured(
-    offer: Offer, track: Track, utc: float, mean: float, scene: Scene
-) -> tuple[tuple[float | None, ...], tuple[float, ...]]:
-    """Of every name in :data:`NAMES` what was measured or declared (``None`` = nothing known), and its value.
-
-    Load and speed are not looked at. ``mean``: of the belief in its success.
-    """
-    capability, smoothed = offer.capability, offer.agent.smoothed_load
-    success, recent, quality = track.slow.rate(), track.recent.rate(), track.feedback.rate()
-    p50, p95 = track.service.p50, track.service.p95
-    pool_p50, pool_p95 = scene.pool_medians(utc)
-    near, (match, matches), reach = _near(offer, scene), _match(offer, scene), _availability(offer)
-    week, rejections = track.week.rate(), track.rejections.rate()
-    raws = (
-        None,
-        capability.declared_cost,
-        capability.declared_latency_ms,
-        success,
-        *_NOT_LOOKED_AT,
-        recent,
-        p50,
-        p95,
-        quality,
-        near,
-        match,
-        reach,
-        smoothed,
-        mean,
-        week,
-        rejections,
-    )
-    values = (
-        1.0,
-        cost_value(capability.declared_cost),
-        latency_value(capability.declared_latency_ms),
-        success_value(success),
-        *_NOT_LOOKED_AT,
-        success_value(recent),
-        relative_value(p50, pool_p50),
-        relative_value(p95, pool_p95),
-        success_value(quality),
-        near,
-        matches,
-        reach,
-        min(1.0, max(0.0, smoothed)),
-        mean * mean,
-        _low_success(week, track, utc),
-        _rejections(rejections, track, utc),
-    )
-    return raws, values
-
-
-def _near(offer: Offer, scene: Scene) -> float:
-    agent, policy = offer.agent, scene.policy
-    return float(
-        (policy.region is not None and agent.manifest.region == policy.region)
-        or (policy.team is not None and agent.manifest.team == policy.team)
-        or scene.fleet.last_in_session(scene.ask.session_id) == agent.agent_id
-    )
-
-
-def _match(offer: Offer, scene: Scene) -> tuple[float | None, float]:
-    """Similarity from the semantic level; a task that names its capability matches fully."""
-    found = scene.ask.match
-    if found is None:
-        return None, 1.0
-    similarity = found.get(offer.agent.agent_id, 0.0)
-    return similarity, min(1.0, max(0.0, similarity))
-
-
-def _availability(offer: Offer) -> float:
-    """Share of the agent's known instances that are active; times the base of 1.0: it has all that is required."""
-    instances = offer.agent.roster.instances.values()
-    active = sum([instance.state is PresenceState.ACTIVE for instance in instances])
-    return active / len(instances) if instances else 0.0
-
-
-def _low_success(rate: float | None, track: Track, utc: float) -> float:
-    floor, factor = LOW_SUCCESS
-    low = rate is not None and rate < floor and track.week.effective(utc) >= ENOUGH
-    return factor if low else 1.0
-
-
-def _rejections(rate: float | None, track: Track, utc: float) -> float:
-    ceiling, factor = MANY_REJECTIONS
-    many = rate is not None and rate > ceiling and track.rejections.effective(utc) >= ENOUGH
-    return factor if many else 1.0
+PLACE: Final[Mapping[str, int]] = {name: place for place, name in enumerate(NAMES)}

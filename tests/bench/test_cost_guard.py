@@ -5,8 +5,10 @@ nor a pause of the interpreter moves their ratio by much. Three times what it is
 """
 
 import gc
+import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -23,15 +25,20 @@ from reach_worker.bus.transport import FrameMender
 from reach_worker.clock import SystemClock
 from reach_worker.core.message import Delivery, Message
 from reach_worker.core.policy import RoutingPolicy
+from reach_worker.core.record import DecisionRecord
 from reach_worker.core.routing import Chosen, plan
+from reach_worker.core.slots import Lease
 
 TRIES = 7
+UNDER_WAY = 20
 DECISIONS = 40
 REFERENCE = 2_000
-WORTH = {4: 45.0, 20: 110.0, 200: 1_000.0, 1_000: 10_000.0}
-"""By number of agents: steps of the reference loop that a decision may cost, three times what it costs (4 agents: 12).
+WORTH = {4: 30.0, 20: 60.0, 200: 450.0, 1_000: 3_500.0}
+"""By number of agents: steps of the reference loop that a decision may cost, three times what it costs (4 agents: 10).
 
 To be lowered whenever deciding becomes cheaper."""
+WORTH_IN_A_ROUTER = {4: 75.0, 200: 600.0}
+"""The same where something changes between any two decisions, as it does in a router: with that, and with its record."""
 
 
 def reference(steps: int) -> float:
@@ -70,6 +77,39 @@ def test_a_decision_costs_no_more_than_it_should(agents: int) -> None:
     cost = (deciding / len(wanted)) / (looping / REFERENCE)
     assert cost < WORTH[agents], (
         f"a decision among {agents} agents costs {cost:.0f} steps of the reference loop"
+    )
+
+
+@pytest.mark.parametrize("agents", WORTH_IN_A_ROUTER)
+def test_a_decision_after_a_change_costs_no_more_than_it_should(agents: int) -> None:
+    """A slot is taken, another one comes back, its outcome is counted, and time passes."""
+    now = SystemClock().monotonic()
+    fleet, policy = known_fleet(agents, now), RoutingPolicy()
+    wanted = asks(max(8, DECISIONS * 4 // agents))
+    out: deque[Lease] = deque()
+    times = itertools.count(1)
+
+    def route() -> None:
+        for ask in wanted:
+            then = now + next(times) / 3_000
+            ask.checked.clear()
+            decision = plan(ask, fleet, policy, then)
+            assert isinstance(decision.choice, Chosen)
+            assert DecisionRecord(decision).json()
+            out.append(
+                Lease(f"d{then}", decision.choice.agent_id, ask.task_id, then, then, 1_000, probe=False)
+            )
+            fleet.leases.add(out[-1])
+            if len(out) > UNDER_WAY:
+                done = out.popleft()
+                fleet.leases.release(done.dispatch_id)
+                fleet.record.touch(done.agent_id, ask.capability).ended(then, good=True, seconds=0.5)
+
+    gc.collect()
+    routing, looping = least_cpu_s(route, lambda: reference(REFERENCE))
+    cost = (routing / len(wanted)) / (looping / REFERENCE)
+    assert cost < WORTH_IN_A_ROUTER[agents], (
+        f"a decision among {agents} agents costs {cost:.0f} steps of the reference loop in a router"
     )
 
 
