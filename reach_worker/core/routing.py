@@ -402,10 +402,11 @@ def _margin(at: int, scored: Sequence[Scored]) -> float | None:
     return round(own - max(others), TIE) + 0.0 if others else None  # + 0.0 makes 0.0 of -0.0
 
 
-def _why_not(candidates: Sequence[Candidate]) -> Choice:
-    never = {c.agent_id: [v for v in c.closed if v.kind is GateKind.MAY_NOT] for c in candidates}
+def _why_not(candidates: Lineup) -> Choice:
+    closed = dict(zip(candidates.names, candidates.closed, strict=True))
+    never = {name: [v for v in verdicts if v.kind is GateKind.MAY_NOT] for name, verdicts in closed.items()}
     if not all(never.values()):
-        return Wait(_reasons({c.agent_id: c.closed for c in candidates if not never[c.agent_id]}))
+        return Wait(_reasons({name: verdicts for name, verdicts in closed.items() if not never[name]}))
     misfits = {agent: [v for v in verdicts if v.gate == "schema"] for agent, verdicts in never.items()}
     if all(misfits.values()):
         return PayloadRefused(_reasons(misfits))
@@ -432,9 +433,13 @@ def somebody_may(ask: Ask, fleet: Fleet, now: float) -> bool:
     return any(not judge(ask, offer, fleet, now, NEVER) for offer in fleet.capable(ask.capability))
 
 
-def _until_asked(wait: Wait, candidates: Sequence[Candidate], fleet: Fleet, now: float) -> Wait:
+def _until_asked(wait: Wait, candidates: Lineup, fleet: Fleet, now: float) -> Wait:
     """Where every agent that may have the task is behind an open breaker, the wait ends with the first probe."""
-    may = [c.agent_id for c in candidates if all(v.kind is not GateKind.MAY_NOT for v in c.closed)]
+    may = [
+        name
+        for name, verdicts in zip(candidates.names, candidates.closed, strict=True)
+        if all(verdict.kind is not GateKind.MAY_NOT for verdict in verdicts)
+    ]
     first = all_open(fleet, may, now)
     return Wait(f"{first}; {wait.reason}") if first else wait
 
