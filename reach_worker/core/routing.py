@@ -382,7 +382,7 @@ def _choose(field: Field, task_id: str, policy: RoutingPolicy, draw: float) -> t
         best_first = in_order(names, places, task_id, policy.ties)
         place, explored = pick([shares[each] for each in best_first], policy.exploration, draw)
         at = best_first[place]
-    return Chosen(names[at], scored[at].score, _margin(at, scored), shares[at], explored), shares
+    return Chosen(names[at], scored[at].score, _margin(at, scored, places), shares[at], explored), shares
 
 
 def _best(names: Sequence[str], places: Sequence[float], task_id: str, ties: TieBreak) -> int:
@@ -395,11 +395,15 @@ def _best(names: Sequence[str], places: Sequence[float], task_id: str, ties: Tie
     return min(equals, key=lambda at: _rendezvous(task_id, names[at]))
 
 
-def _margin(at: int, scored: Sequence[Scored]) -> float | None:
+def _margin(at: int, scored: Sequence[Scored], places: Sequence[float]) -> float | None:
     """The lead over the best other, ``None`` where there is none."""
-    others = [one.score for one in scored]
-    own = others.pop(at)
-    return round(own - max(others), TIE) + 0.0 if others else None  # + 0.0 makes 0.0 of -0.0
+    if len(places) == 1:
+        return None
+    following = min([*places[:at], *places[at + 1 :]])
+    best = max(
+        [scored[other].score for other, place in enumerate(places) if place == following and other != at]
+    )
+    return round(scored[at].score - best, TIE) + 0.0  # + 0.0 makes 0.0 of -0.0
 
 
 def _why_not(candidates: Lineup) -> Choice:

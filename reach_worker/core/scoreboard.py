@@ -37,10 +37,10 @@ class _Line:
     ``ground``: all that those before the load depend on but the manifest, and first what matters to the belief alone.
     """
 
-    __slots__ = ("agent", "declared", "ground", "known", "load", "measured", "offer", "scored")
+    __slots__ = ("declared", "ground", "known", "load", "measured", "offer", "scored")
 
     def __init__(self, offer: Offer, policy: RoutingPolicy) -> None:
-        self.offer, self.agent, self.declared = offer, offer.agent, declared(offer, policy)
+        self.offer, self.declared = offer, declared(offer, policy)
         self.ground: _Ground = ()
         self.load: Load | None = None
         self.measured: Measured | None = None
@@ -64,11 +64,6 @@ class Scoreboard:
     Another manifest makes another offer, and so another board: the lines of the others go along.
     """
 
-    __slots__ = (
-        "_counts", "_entered", "_grounds", "_loads", "_optimistic", "_phases", "_places", "_recipe", "_scored", "_steps",
-        "_when", "lines", "names", "offers", "policy", "record",
-    )  # fmt: skip
-
     def __init__(
         self, policy: RoutingPolicy, offers: tuple[Offer, ...], before: "Scoreboard | None" = None
     ) -> None:
@@ -83,7 +78,9 @@ class Scoreboard:
         self._places = [place_of(one.score) for one in self._scored]
         self._optimistic = [one.optimistic for one in self._scored]
         self._entered = -1
-        self._counts: list[tuple[Track, DecayedCount]] = []
+        self._tracks: list[Track] = []
+        self._overall: list[DecayedCount] = []
+        self._agents = [offer.agent for offer in offers]
         self._phases = [offer.phase for offer in offers]
         self._when: tuple[int, int] | None = None
         self._steps: list[int] = []
@@ -116,10 +113,12 @@ class Scoreboard:
                 overall.version,
                 step,
                 track.version,
-                line.agent.smoothed_load,
-                len(line.agent.roster.instances),
+                agent.smoothed_load,
+                len(agent.roster.instances),
             )
-            for step, (track, overall), line in zip(self._steps, self._counts, self.lines, strict=True)
+            for step, track, overall, agent in zip(
+                self._steps, self._tracks, self._overall, self._agents, strict=True
+            )
         ]
         last, match = scene.fleet.last_in_session(scene.ask.session_id), scene.ask.match
         if last is None and match is None:
@@ -134,11 +133,8 @@ class Scoreboard:
         if record is not self.record:
             self._forget()
         self.record, self._entered = record, record.entered
-        self._counts = []
-        for line in self.lines:
-            track = record.tracks.get(line.offer.key)
-            overall = track.overall if track else record.overall.get(line.agent.agent_id, _EMPTY.overall)
-            self._counts.append((track or _EMPTY, overall))
+        self._tracks = [record.tracks.get(offer.key, _EMPTY) for offer in self.offers]
+        self._overall = [record.overall.get(name, _EMPTY.overall) for name in self.names]
 
     def _forget(self) -> None:
         self._grounds = [()] * len(self.lines)
@@ -163,10 +159,9 @@ class Scoreboard:
                 continue
             load, ground = loads[at], grounds[at]
             line = self.lines[at]
-            track, _ = self._counts[at]
             line.load = load
             line.scored = loaded(
-                line.know(ground, track, self._steps[at], scene, self._recipe), load, self._recipe
+                line.know(ground, self._tracks[at], self._steps[at], scene, self._recipe), load, self._recipe
             )
             self._loads[at], self._grounds[at] = load, ground
             self._scored[at], self._places[at] = line.scored, place_of(line.scored.score)
