@@ -39,6 +39,13 @@ def test_it_says_what_the_decision_says(preset: PresetName) -> None:
     assert stored(record) == stored(record), "also the second time"
 
 
+def test_it_is_asked_like_any_mapping() -> None:
+    made = decision()
+    record = DecisionRecord(made)
+    assert {name: record.get(name) for name in record} == made.as_dict()
+    assert (record.get("no such"), record.get("no such", 7)) == (None, 7)
+
+
 def test_what_is_stored_is_less_than_half_of_what_it_says() -> None:
     made = decision()
     assert len(DecisionRecord(made).json()) * 2 < len(orjson.dumps(made.as_dict()))
