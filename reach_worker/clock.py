@@ -5,6 +5,10 @@ import os
 import random
 import time
 from dataclasses import dataclass, field
+from typing import Final
+
+_ID_TIME_BITS: Final = 26
+"""Of the nanoseconds, those that an id leaves out."""
 
 
 @dataclass(slots=True)
@@ -26,8 +30,8 @@ class SystemClock:
         return self._random.random()
 
     def new_id(self) -> str:
-        """A new unique id."""
-        return os.urandom(16).hex()
+        """A new unique id: 67 milliseconds of UTC in its first 10 digits, chance in the other 22."""
+        return ((time.time_ns() >> _ID_TIME_BITS).to_bytes(5, "big") + os.urandom(11)).hex()
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

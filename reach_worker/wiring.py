@@ -299,7 +299,7 @@ async def run_worker(settings: Settings, agent: Agent) -> int:
     clock = SystemClock()
     names = Names(settings.broker.prefix)
     manifest = agent.manifest
-    instance_id = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[:6]}"
+    instance_id = f"{socket.gethostname()}-{os.getpid()}-{clock.new_id()[-6:]}"
     foundation = topology.base(names)
     wanted = Topology(
         foundation.exchanges,

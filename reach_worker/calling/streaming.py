@@ -30,7 +30,7 @@ async def stream(line: Line, order: Order, timeout_s: float | None) -> AsyncGene
 
     Whoever stops reading before the end has the task cancelled.
     """
-    mailbox = f"stream-{line.client.clock.new_id()[:12]}"
+    mailbox = f"stream-{line.client.clock.new_id()[-12:]}"
     line.unfinished.add(order.task_id)
     try:
         with line.room.slot(mailbox) as slot:

@@ -26,7 +26,7 @@ def trace_headers(traceparent: str | None, clock: Clock) -> dict[str, str]:
         return telling
     given = current.get() if traceparent is None else traceparent
     if given is None:
-        given = f"00-{clock.new_id()}-{clock.new_id()[:16]}-01"
+        given = f"00-{clock.new_id()}-{clock.new_id()[-16:]}-01"
     elif _FORM.fullmatch(given) is None:
         hint = "it looks like 00-<32 hexadecimal digits>-<16 of them>-01"
         raise BadInput(Problem(f"{given[:80]!r} is no trace parent", field="/traceparent", hint=hint))

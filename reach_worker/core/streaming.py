@@ -19,6 +19,8 @@ PROGRESS: Final = "progress"
 """What the field ``status`` of such a message says."""
 
 RUN_DIGITS: Final = 12
+"""The last ones of a dispatch's id: its first ones tell the time."""
+
 NOTE_LIMIT: Final = 500
 
 
@@ -74,5 +76,5 @@ class Speaker:
             "final": False,
             "agent": self.agent_id,
             "attempt": self.attempt,
-            "run": self.dispatch_id[:RUN_DIGITS],
+            "run": self.dispatch_id[-RUN_DIGITS:],
         }

@@ -76,7 +76,11 @@ class Clock(Protocol):
         ...
 
     def new_id(self) -> str:
-        """A new unique id, 32 hexadecimal digits."""
+        """A new unique id, 32 hexadecimal digits.
+
+        Ids of one time begin alike, so that an index of them grows in one place: in a long history each random place
+        costs a page of its own. What tells two apart is at their end; whoever needs a short one takes it from there.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None:

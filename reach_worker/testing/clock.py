@@ -35,9 +35,9 @@ class SteppedClock:
         return self._random.random()
 
     def new_id(self) -> str:
-        """Ids that count up, and differ in their first digits."""
+        """Ids that count up, and differ in their first digits and in their last."""
         self._ids += 1
-        return f"{self._ids:012x}".ljust(32, "0")
+        return f"{self._ids:012x}{self._ids:020x}"
 
     async def sleep(self, seconds: float) -> None:
         """Wait until the clock was moved so far."""

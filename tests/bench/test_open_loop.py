@@ -49,7 +49,7 @@ class HeldUp(RabbitBus):
 @asynccontextmanager
 async def echo(kind: type[RabbitBus]) -> AsyncIterator[Load]:
     """What is sent comes straight back."""
-    name = f"bench-echo-{SystemClock().new_id()[:8]}"
+    name = f"bench-echo-{SystemClock().new_id()[-8:]}"
     settings = replace(BusSettings((shared_broker(),), "test"), waits=False)
     topology = Topology((), (Queue(name, {"x-queue-type": "classic"}),), ())
     bus = kind(settings, SystemClock(), topology)

@@ -75,7 +75,7 @@ async def role(place: Place, name: str, prefix: str, tasks: int = 0) -> AsyncIte
 
 async def bare_run(place: Place, tasks: int, *, limit_s: float) -> TwoHops:
     """Tasks wait at its intake; the rate is that of what its agents have taken."""
-    prefix = f"bench-bare-{place.new_id()[:8]}"
+    prefix = f"bench-bare-{place.new_id()[-8:]}"
     async with declared_hops(place, prefix) as bus:
         await fill(bus, f"{prefix}.intake", tasks)
         async with role(place, "agents", prefix, tasks) as agents, role(place, "router", prefix) as router:

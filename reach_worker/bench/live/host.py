@@ -57,7 +57,7 @@ async def _work(
     policy = WorkerPolicy(
         settings.presence.heartbeat_s, settings.router.grace_s, settings.intake.max_body_bytes, settings.slots
     )
-    worker = Worker(agent, clock.new_id()[:8], names, policy, bus, clock)
+    worker = Worker(agent, clock.new_id()[-8:], names, policy, bus, clock)
     await turnstile.acquire()
     entered = True
 

@@ -85,7 +85,7 @@ async def _complete(scene: Scene) -> AsyncIterator[Load]:
 @asynccontextmanager
 async def _bare(place: Place) -> AsyncIterator[Load]:
     """The bare forwarder; the client itself takes what it has forwarded, so there are two hops and no more."""
-    prefix = f"bench-bare-{place.new_id()[:8]}"
+    prefix = f"bench-bare-{place.new_id()[-8:]}"
     settings = BusSettings((place.url,), "bench bare", prefix=prefix, waits=False)
     bus = RabbitBus(settings, SystemClock(), hops(prefix))
     inboxes = [f"agent-{number}" for number in range(bare.AGENTS)]

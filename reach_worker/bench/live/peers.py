@@ -33,7 +33,7 @@ def installed() -> list[str]:
 
 async def peer_run(place: Place, name: str, tasks: int, *, limit_s: float) -> TwoHops:
     """Tasks wait at its intake; the rate is that of what its agents have done."""
-    prefix = f"bench-{name}-{place.new_id()[:8]}"
+    prefix = f"bench-{name}-{place.new_id()[-8:]}"
     log = place.folder / f"{prefix}.log"
 
     def arguments(role: str) -> list[str]:

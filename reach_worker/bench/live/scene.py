@@ -68,7 +68,7 @@ class Place:
 
     def settings(self, store: Path | None = None, **sections: Mapping[str, Any]) -> Settings:
         """Settings with names of their own on the broker, and a new store unless one is given."""
-        unique = self.new_id()[:12]
+        unique = self.new_id()[-12:]
         folder = self.folder / unique
         (folder / "agents").mkdir(parents=True)
         given: dict[str, Mapping[str, Any]] = {
