@@ -8,21 +8,29 @@ import orjson
 
 from reach_worker.core.outcome import RULES, OutcomeClass, Success
 from reach_worker.core.success import WINDOW, DecayedCount, Track, TrackRecord
+from reach_worker.ports import OutcomeSeen, Standing
 
 Key = tuple[str, str]
 """Agent and capability."""
 
 LAST_OUTCOME: Final = "SELECT ifnull(max(id), 0) FROM outcomes"
 
-_NEW: Final = """
-SELECT agent_id, capability, outcome, at FROM outcomes AS new
-WHERE id > ? AND standing = 'current' AND NOT EXISTS (
+_CURRENT_BEFORE: Final = """
+EXISTS (
     SELECT 1 FROM outcomes AS old
     WHERE old.task = new.task AND old.dispatch_id = new.dispatch_id
         AND old.standing = 'current' AND old.id < new.id
 )
-ORDER BY id
 """
+
+_NEW: Final = f"""
+SELECT agent_id, capability, outcome, at FROM outcomes AS new
+WHERE id > ? AND standing = 'current' AND NOT {_CURRENT_BEFORE} ORDER BY id
+"""  # noqa: S608 - our names
+
+_AGAIN: Final = f"""
+SELECT EXISTS (SELECT 1 FROM outcomes AS new WHERE id > ? AND standing = 'current' AND {_CURRENT_BEFORE})
+"""  # noqa: S608 - our names
 
 COLUMNS: Final = """
 agent_id, capability, slow_good, slow_tries, slow_at, fast_good, fast_tries, fast_at,
@@ -66,16 +74,25 @@ _SAVE: Final = (
 )
 
 
-def count_outcomes(database: sqlite3.Connection, after: int) -> None:
+def count_outcomes(
+    database: sqlite3.Connection, after: int, rows: Sequence[OutcomeSeen], *, all_new: bool
+) -> None:
     """Count the current outcomes that this transaction added, those with an id above ``after``.
 
-    Read, add, write back: right only inside the transaction that holds the write lock.
+    ``rows``: what was to be added; ``all_new``: all of it was. Read, add, write back: right only inside the transaction
+    that holds the write lock.
     """
-    found = database.execute(_NEW, (after,)).fetchall()
-    new = [
-        (str(agent), str(capability), OutcomeClass(outcome), int(at))
-        for agent, capability, outcome, at in found
-    ]
+    if all_new and not database.execute(_AGAIN, (after,)).fetchone()[0]:
+        new = [
+            (row.agent_id, row.capability, row.outcome, row.at)
+            for row in rows
+            if row.standing is Standing.CURRENT
+        ]
+    else:
+        new = [
+            (str(agent), str(capability), OutcomeClass(outcome), int(at))
+            for agent, capability, outcome, at in database.execute(_NEW, (after,)).fetchall()
+        ]
     keys = {(agent, capability) for agent, capability, _, _ in new}
     counted = map(_track_or_none, database.execute(_COUNTS, (_json(keys),)).fetchall())
     record = TrackRecord(dict(each for each in counted if each is not None))

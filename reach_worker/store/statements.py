@@ -3,7 +3,7 @@
 Every statement may be run twice, and two of them in either order, with the same result; ``facts`` says why.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -30,13 +30,22 @@ from reach_worker.ports import (
 )
 from reach_worker.store.row_lines import to_json
 
+TOGETHER: Final = 8
+"""Rows of one statement. Python's lock is let go and taken again for each statement, not for each row."""
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, and how a row becomes its parameters."""
+    """One statement, and how a row becomes its parameters. ``together``: the same for :data:`TOGETHER` rows at once."""
 
     sql: str
     values: Callable[[Any], tuple[object, ...]]
+    together: str = ""
+
+
+def for_rows(sql: str, row: str, values: Callable[[Any], tuple[object, ...]]) -> Statement:
+    """A statement with ``{rows}`` where ``row``, a list of values, stands once for each of its rows."""
+    return Statement(sql.format(rows=row), values, sql.format(rows=", ".join([row] * TOGETHER)))
 
 
 UNCLAIM = Statement(
@@ -59,15 +68,16 @@ CLAIM = Statement(
 SETTLE_CLAIM = Statement("DELETE FROM claims WHERE task_id = ? AND life <= ?", attrgetter("task_id", "life"))
 """Once a life is accepted, everything about it is in ``tasks``."""
 
-ACCEPT = Statement(
+ACCEPT = for_rows(
     """
     INSERT INTO tasks (task_id, life, flow_id, capability, caller, router, first_seen, accepted)
-    VALUES (?, ?, ?, ?, ?, ?, ?, 1)
+    VALUES {rows}
     ON CONFLICT (task_id, life) DO UPDATE SET
         flow_id = excluded.flow_id, capability = excluded.capability, caller = excluded.caller,
         router = excluded.router, first_seen = excluded.first_seen, accepted = 1
     WHERE accepted = 0
     """,
+    "(?, ?, ?, ?, ?, ?, ?, 1)",
     attrgetter("task_id", "life", "flow_id", "capability", "caller", "router", "first_seen"),
 )
 
@@ -112,20 +122,20 @@ SEND = Statement(
 )  # fmt: skip
 """Not where it has to be the first in its place, and is not."""
 
-ENSURE_SENT = Statement(
+DISPATCH_ANYHOW = for_rows(
     """
-    INSERT INTO tasks (task_id, life, flow_id, capability, first_seen) VALUES (?1, ?2, ?1, ?3, ?4)
-    ON CONFLICT DO NOTHING
+    INSERT INTO tasks (
+        task_id, life, flow_id, capability, first_seen, dispatch_id, attempt, dispatched_at, holder
+    )
+    VALUES {rows}
+    ON CONFLICT (task_id, life) DO UPDATE SET
+        dispatch_id = excluded.dispatch_id, attempt = excluded.attempt,
+        dispatched_at = excluded.dispatched_at, holder = excluded.holder
+    WHERE (excluded.attempt, excluded.dispatched_at, excluded.dispatch_id)
+        > (attempt, dispatched_at, ifnull(dispatch_id, ''))
     """,
-    attrgetter("task_id", "life", "capability", "at"),
-)
-
-DISPATCH_ANYHOW = Statement(
-    """
-    UPDATE tasks SET dispatch_id = ?5, attempt = ?3, dispatched_at = ?4, holder = ?6
-    WHERE task_id = ?1 AND life = ?2 AND (?3, ?4, ?5) > (attempt, dispatched_at, ifnull(dispatch_id, ''))
-    """,
-    attrgetter("task_id", "life", "attempt", "at", "dispatch_id", "router"),
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    attrgetter("task_id", "life", "task_id", "capability", "at", "dispatch_id", "attempt", "at", "router"),
 )
 
 PARK = Statement(
@@ -139,33 +149,45 @@ PARK = Statement(
     attrgetter("task_id", "life", "at", "reason"),
 )
 
-END = Statement(
+END = for_rows(
     """
     INSERT INTO tasks (task_id, life, flow_id, first_seen, ended, ended_at, reason)
-    VALUES (?1, ?2, ?1, ?3, ?4, ?3, ?5)
+    VALUES {rows}
     ON CONFLICT (task_id, life) DO UPDATE SET
         ended = excluded.ended, ended_at = excluded.ended_at, reason = excluded.reason
     WHERE ended IS NULL
         OR (reason = 'outcome_unknown' AND excluded.ended = 'succeeded' AND ended <> 'succeeded')
     """,
-    attrgetter("task_id", "life", "at", "state", "reason"),
+    "(?, ?, ?, ?, ?, ?, ?)",
+    attrgetter("task_id", "life", "task_id", "at", "state.value", "at", "reason"),
 )
 
-ADD_END = Statement(
+ADD_END = for_rows(
     """
+    WITH new (task_id, life, at, state, reason, error, remember_until, answer, dispatch_id) AS (VALUES {rows})
     INSERT INTO ends (task, at, state, reason, error, remember_until, answer, dispatch_id)
-    SELECT t.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9
-    FROM (SELECT (SELECT id FROM tasks WHERE task_id = ?1 AND life = ?2) AS id) AS t
-    WHERE ?9 = '' OR NOT EXISTS (
-        SELECT 1 FROM ends AS e WHERE e.task = t.id AND e.state = ?4 AND e.dispatch_id = ?9
+    SELECT t.id, new.at, new.state, new.reason, error, remember_until, answer, new.dispatch_id
+    FROM new LEFT JOIN tasks AS t ON t.task_id = new.task_id AND t.life = new.life
+    WHERE new.dispatch_id = '' OR NOT EXISTS (
+        SELECT 1 FROM ends AS e WHERE e.task = t.id AND e.state = new.state AND e.dispatch_id = new.dispatch_id
     )
     ON CONFLICT DO NOTHING
     """,
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
     attrgetter(
-        "task_id", "life", "at", "state", "reason", "error", "remember_until", "answer", "dispatch_id"
+        "task_id", "life", "at", "state.value", "reason", "error", "remember_until", "answer", "dispatch_id"
     ),
 )
-"""An outcome that was settled twice ends its task once."""
+"""An outcome that was settled twice ends its task once; of rows that are written together :func:`once` sees to that."""
+
+
+def once(ends: Iterable[Ended]) -> list[Ended]:
+    """Without those that an outcome before them has brought about already."""
+    found: dict[tuple[object, ...], Ended] = {}
+    for end in ends:
+        found.setdefault((end.task_id, end.life, end.state, end.dispatch_id or end.at), end)
+    return list(found.values())
+
 
 UNSENT = Statement(
     "INSERT INTO unsent (dispatch_id) VALUES (?) ON CONFLICT DO NOTHING", lambda row: (row.dispatch_id,)
@@ -182,11 +204,10 @@ SEE_MANIFEST = Statement(
 )
 
 
-ENSURE = Statement(
-    """
-    INSERT INTO tasks (task_id, life, flow_id, first_seen) VALUES (?1, ?2, ?1, ?3) ON CONFLICT DO NOTHING
-    """,
-    attrgetter("task_id", "life", "at"),
+ENSURE = for_rows(
+    "INSERT INTO tasks (task_id, life, flow_id, first_seen) VALUES {rows} ON CONFLICT DO NOTHING",
+    "(?, ?, ?, ?)",
+    attrgetter("task_id", "life", "task_id", "at"),
 )
 """Rows may come before the one that says how their task came in."""
 
@@ -206,17 +227,15 @@ def _attributes(columns: Sequence[str]) -> Callable[[Any], tuple[object, ...]]:
     return lambda row: (getattr(row, column),)
 
 
-def insert_of_task(table: str, *columns: str) -> Statement:
-    """The same for a row that hangs on its task's row, which is there."""
-    return Statement(_of_task(table, columns), attrgetter("task_id", "life", *columns))
-
-
-def _of_task(table: str, columns: Sequence[str]) -> str:
-    marks = ", ".join("?" * len(columns))
-    return f"""
-        INSERT INTO {table} (task, {", ".join(columns)})
-        VALUES ((SELECT id FROM tasks WHERE task_id = ? AND life = ?), {marks}) ON CONFLICT DO NOTHING
-    """  # noqa: S608 - our names
+def insert_of_task(
+    table: str, *columns: str, values: Callable[[Any], tuple[object, ...]] | None = None
+) -> Statement:
+    """The same for a row that hangs on its task's row, which is there. Its values begin with the task's id and life."""
+    return for_rows(
+        f"INSERT INTO {table} (task, {', '.join(columns)}) VALUES {{rows}} ON CONFLICT DO NOTHING",  # noqa: S608 - our names
+        f"((SELECT id FROM tasks WHERE task_id = ? AND life = ?), {', '.join('?' * len(columns))})",  # noqa: S608 - as above
+        values or attrgetter("task_id", "life", *columns),
+    )
 
 
 def decision_values(row: Decided) -> tuple[object, ...]:
@@ -243,30 +262,25 @@ def _real(value: object) -> float | None:
 
 _DECIDED = attrgetter("task_id", "life", "decision_id", "attempt", "at", "router")
 
-DECIDE = Statement(
-    _of_task(
-        "decisions",
-        (
-            "decision_id",
-            "attempt",
-            "at",
-            "router",
-            "policy",
-            "verdict",
-            "chosen",
-            "score",
-            "margin",
-            "detail",
-        ),
+DECIDE = insert_of_task(
+    "decisions", "decision_id", "attempt", "at", "router", "policy", "verdict", "chosen", "score", "margin", "detail",
+    values=decision_values,
+)  # fmt: skip
+
+SEE = insert_of_task(
+    "outcomes", "dispatch_id", "standing", "outcome", "instance_id", "attempt", "agent_id", "capability", "at",
+    "duration_ms", "message", "cost", "tokens_in", "tokens_out",
+    values=attrgetter(
+        "task_id", "life", "dispatch_id", "standing.value", "outcome.value", "instance_id", "attempt", "agent_id",
+        "capability", "at", "duration_ms", "message", "cost", "tokens_in", "tokens_out",
     ),
-    decision_values,
-)
+)  # fmt: skip
 
 SEND_ANYHOW = insert_of_task(
     "dispatches", "dispatch_id", "attempt", "agent_id", "capability", "decision_id", "router", "at", "after"
 )
 
-ANYHOW: Final = (ENSURE_SENT, DISPATCH_ANYHOW, SEND_ANYHOW)
+ANYHOW: Final = (DISPATCH_ANYHOW, SEND_ANYHOW)
 """The same as for every :class:`Dispatched`, at half the cost, where none of them is ``only_first``."""
 
 STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
@@ -278,14 +292,8 @@ STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
         Unsent: (UNSENT,),
         Dispatched: (DISPATCH, SEND),
         Started: (insert("starts", "dispatch_id", "at"),),
-        OutcomeSeen: (
-            ENSURE,
-            insert_of_task(
-                "outcomes", "dispatch_id", "standing", "outcome", "instance_id", "attempt", "agent_id",
-                "capability", "at", "duration_ms", "message", "cost", "tokens_in", "tokens_out",
-            ),
-        ),
         Ended: (END, ADD_END),
+        OutcomeSeen: (ENSURE, SEE),
         Parked: (PARK,),
         Joined: (insert("waiters", "task_id", "reply_to", "correlation_id", "at"),),
         AnswerLost: (insert("lost_answers", "task_id", "reply_to", "at"),),

@@ -4,14 +4,26 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import aiosqlite
 
-from reach_worker.ports import Accepted, Dispatched, OutcomeSeen, Row
+from reach_worker.ports import Dispatched, Ended, OutcomeSeen, Row
 from reach_worker.store.counts import LAST_OUTCOME, count_outcomes
-from reach_worker.store.statements import ANYHOW, ENSURE, ENSURE_SENT, STATEMENTS
+from reach_worker.store.statements import (
+    ACCEPT,
+    ANYHOW,
+    DISPATCH_ANYHOW,
+    END,
+    ENSURE,
+    SEE,
+    STATEMENTS,
+    TOGETHER,
+    Statement,
+    once,
+)
 
 T = TypeVar("T")
 
@@ -51,35 +63,41 @@ async def _in_its_thread(connection: aiosqlite.Connection, work: Callable[[sqlit
     return cast("T", await done)
 
 
-_ENSURING: Final = (ENSURE, ENSURE_SENT)
 _ONLY_FIRST: Final = attrgetter("only_first")
+_MAKING: Final = (ACCEPT, DISPATCH_ANYHOW, END)
+"""After these the row of the task is there, which :data:`ENSURE` would see to."""
+Values = tuple[object, ...]
 
 
 @dataclass(slots=True)
 class _Work:
-    """Statements, each with its rows, in order; ``outcomes``: some of them are to be counted."""
+    """Statements, each with its rows, in order; and the outcomes that are to be counted."""
 
-    statements: list[tuple[str, list[tuple[object, ...]]]]
-    outcomes: bool
+    statements: list[tuple[Statement, list[Values]]]
+    outcomes: Sequence[OutcomeSeen]
 
 
 def _prepared(rows: Sequence[Row]) -> _Work:
-    by_kind: dict[type[Row], list[Row]] = {}
+    by_kind: dict[type[Row], list[Any]] = {}
     for row in rows:
         by_kind.setdefault(type(row), []).append(row)
-    accepted = {(row.task_id, row.life) for row in by_kind.get(Accepted, ()) if isinstance(row, Accepted)}
+    if Ended in by_kind:
+        by_kind[Ended] = once(by_kind[Ended])
+    there: set[Values] = set()
     found = []
     for kind, always in STATEMENTS.items():
         if kind not in by_kind:
             continue
         anyhow = kind is Dispatched and not any(map(_ONLY_FIRST, by_kind[kind]))
         for statement in ANYHOW if anyhow else always:
-            values = [statement.values(row) for row in by_kind[kind]]
-            if accepted and statement in _ENSURING:  # their rows are there: they were written just before
-                values = [each for each in values if each[:2] not in accepted]
+            values = list(map(statement.values, by_kind[kind]))
+            if statement is ENSURE and there:
+                values = [each for each in values if each[:2] not in there]
+            if statement in _MAKING:
+                there.update([each[:2] for each in values])
             if values:
-                found.append((statement.sql, values))
-    return _Work(found, OutcomeSeen in by_kind)
+                found.append((statement, values))
+    return _Work(found, by_kind.get(OutcomeSeen, ()))
 
 
 @contextmanager
@@ -106,10 +124,25 @@ def _write_one_by_one(database: sqlite3.Connection, rows: Sequence[Row]) -> list
 
 def _write_all(database: sqlite3.Connection, work: _Work) -> None:
     last_outcome = database.execute(LAST_OUTCOME).fetchone()[0] if work.outcomes else 0
-    for sql, values in work.statements:
-        database.executemany(sql, values)
+    seen = 0
+    for statement, values in work.statements:
+        written = _run(database, statement, values)
+        seen = written if statement is SEE else seen
     if work.outcomes:
-        count_outcomes(database, last_outcome)
+        count_outcomes(database, last_outcome, work.outcomes, all_new=seen == len(work.outcomes))
+
+
+def _run(database: sqlite3.Connection, statement: Statement, values: Sequence[Values]) -> int:
+    """How many rows were written or changed."""
+    written, rest = 0, 0
+    if statement.together:
+        rest = len(values) - len(values) % TOGETHER
+        for start in range(0, rest, TOGETHER):
+            parameters = tuple(chain.from_iterable(values[start : start + TOGETHER]))
+            written += database.execute(statement.together, parameters).rowcount
+    if rest < len(values):
+        written += database.executemany(statement.sql, values[rest:]).rowcount
+    return written
 
 
 def _write_one(database: sqlite3.Connection, row: Row) -> Exception | None:
