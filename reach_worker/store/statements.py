@@ -137,6 +137,37 @@ DISPATCH_ANYHOW = for_rows(
     "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
     attrgetter("task_id", "life", "task_id", "capability", "at", "dispatch_id", "attempt", "at", "router"),
 )
+"""This and :data:`SEND_ANYHOW` where no dispatch is ``only_first``."""
+
+
+def _unless(kept: str, *columns: str) -> str:
+    """Of a row that is there already: columns that stay as they are where ``kept`` holds."""
+    return ", ".join(f"{column} = iif({kept}, {column}, excluded.{column})" for column in columns)
+
+
+_NO_LATER = """
+(excluded.attempt, excluded.dispatched_at, excluded.dispatch_id) <= (attempt, dispatched_at, ifnull(dispatch_id, ''))
+"""
+
+_ACCEPTED = attrgetter("task_id", "life", "flow_id", "capability", "caller", "router", "first_seen")
+_DISPATCHED = attrgetter("dispatch_id", "attempt", "at", "router")
+
+BEGIN = for_rows(
+    f"""
+    INSERT INTO tasks (
+        task_id, life, flow_id, capability, caller, router, first_seen,
+        dispatch_id, attempt, dispatched_at, holder, accepted
+    )
+    VALUES {{rows}}
+    ON CONFLICT (task_id, life) DO UPDATE SET
+        {_unless("accepted", "flow_id", "capability", "caller", "router", "first_seen")}, accepted = 1,
+        {_unless(_NO_LATER, "dispatch_id", "attempt", "dispatched_at", "holder")}
+    WHERE accepted = 0 OR NOT {_NO_LATER}
+    """,  # noqa: S608 - our names
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
+    lambda begun: (*_ACCEPTED(begun[0]), *_DISPATCHED(begun[1])),
+)
+""":data:`ACCEPT` and :data:`DISPATCH_ANYHOW` at once, of an :class:`Accepted` and a :class:`Dispatched`."""
 
 PARK = Statement(
     """
@@ -279,9 +310,6 @@ SEE = insert_of_task(
 SEND_ANYHOW = insert_of_task(
     "dispatches", "dispatch_id", "attempt", "agent_id", "capability", "decision_id", "router", "at", "after"
 )
-
-ANYHOW: Final = (DISPATCH_ANYHOW, SEND_ANYHOW)
-"""The same as for every :class:`Dispatched`, at half the cost, where none of them is ``only_first``."""
 
 STATEMENTS: Final[Mapping[type[Row], tuple[Statement, ...]]] = MappingProxyType(
     {

@@ -69,3 +69,32 @@ async def test_together_and_one_by_one_the_same_is_written(tmp_path: Path) -> No
     ends = [Counter(end.state for end in history.ends) for history in histories if history is not None]
     assert ends[1] == {TaskState.DEAD_LETTER: 2, TaskState.SUCCEEDED: 2}
     assert ends[7] == {TaskState.DEAD_LETTER: 2, TaskState.SUCCEEDED: 4}  # by no outcome, so each counts
+
+
+def before(task_id: str) -> Iterator[list[Row]]:
+    """All that may be known of a task that is accepted and sent now."""
+    was = accepted(task_id, flow_id="old")
+    earlier = dispatched(task_id, dispatch_id=f"d-{task_id}-old", at=NOON - 1)
+    later = dispatched(task_id, dispatch_id=f"d-{task_id}-old", attempt=2)
+    yield []
+    yield [decided(task_id)]
+    yield [was]
+    yield [was, earlier]
+    yield [was, later]
+    yield [earlier, accepted(task_id, life=1)]
+    yield [later]
+    yield [was, succeeded(task_id)]
+    yield [was, dispatched(task_id, dispatch_id=f"d-{task_id}-now")]
+
+
+async def test_accepted_and_sent_together_is_accepted_and_then_sent(tmp_path: Path) -> None:
+    known = [row for place, task_id in enumerate(TASKS) for row in list(before(task_id))[place % 9]]
+    now: list[Row] = []
+    for task_id in TASKS:
+        now += accepted(task_id, flow_id="new"), dispatched(task_id, dispatch_id=f"d-{task_id}-now")
+    alone = await written(tmp_path / "alone.db", [known, *([row] for row in now)])
+
+    assert await written(tmp_path / "together.db", [known, now]) == alone
+    assert await written(tmp_path / "again.db", [known, now, now[::-1]]) == alone
+    sent = [history.task.dispatch_id for history in alone[0] if history is not None]
+    assert sent[2:5] == ["d-t2-now", "d-t3-now", "d-t4-old"]
