@@ -3,11 +3,10 @@
 Every statement may be run twice, and two of them in either order, with the same result; ``facts`` says why.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from reach_worker.core.record import DecisionRecord
 from reach_worker.ports import (
@@ -29,24 +28,8 @@ from reach_worker.ports import (
     Unsent,
 )
 from reach_worker.store.row_lines import to_json
-
-TOGETHER: Final = 8
-"""Rows of one statement. Python's lock is let go and taken again for each statement, not for each row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One statement, and how a row becomes its parameters. ``together``: the same for :data:`TOGETHER` rows at once."""
-
-    sql: str
-    values: Callable[[Any], tuple[object, ...]]
-    together: str = ""
-
-
-def for_rows(sql: str, row: str, values: Callable[[Any], tuple[object, ...]]) -> Statement:
-    """A statement with ``{rows}`` where ``row``, a list of values, stands once for each of its rows."""
-    return Statement(sql.format(rows=row), values, sql.format(rows=", ".join([row] * TOGETHER)))
-
+from reach_worker.store.statement import Statement, for_rows, insert, insert_of_task
+from reach_worker.store.task_statements import ACCEPT, DISPATCH, END, ENSURE, PARK
 
 UNCLAIM = Statement(
     "DELETE FROM claims WHERE router = ? AND at <= ?",
@@ -68,40 +51,6 @@ CLAIM = Statement(
 SETTLE_CLAIM = Statement("DELETE FROM claims WHERE task_id = ? AND life <= ?", attrgetter("task_id", "life"))
 """Once a life is accepted, everything about it is in ``tasks``."""
 
-ACCEPT = for_rows(
-    """
-    INSERT INTO tasks (task_id, life, flow_id, capability, caller, router, first_seen, accepted)
-    VALUES {rows}
-    ON CONFLICT (task_id, life) DO UPDATE SET
-        flow_id = excluded.flow_id, capability = excluded.capability, caller = excluded.caller,
-        router = excluded.router, first_seen = excluded.first_seen, accepted = 1
-    WHERE accepted = 0
-    """,
-    "(?, ?, ?, ?, ?, ?, ?, 1)",
-    attrgetter("task_id", "life", "flow_id", "capability", "caller", "router", "first_seen"),
-)
-
-DISPATCH = Statement(
-    """
-    INSERT INTO tasks (
-        task_id, life, flow_id, capability, first_seen, dispatch_id, attempt, dispatched_at, holder
-    )
-    SELECT ?1, ?2, ?1, ?3, ?4, ?5, ?6, ?4, ?7 WHERE NOT ?8 OR NOT EXISTS (
-        SELECT 1 FROM tasks AS t LEFT JOIN dispatches AS d ON d.task = t.id AND d.after = ?9 AND d.dispatch_id <> ?5
-            AND NOT EXISTS (SELECT 1 FROM unsent AS u WHERE u.dispatch_id = d.dispatch_id)
-        WHERE t.task_id = ?1 AND t.life = ?2 AND (t.ended IS NOT NULL OR d.dispatch_id IS NOT NULL)
-    )
-    ON CONFLICT (task_id, life) DO UPDATE SET
-        dispatch_id = excluded.dispatch_id, attempt = excluded.attempt,
-        dispatched_at = excluded.dispatched_at, holder = excluded.holder
-    WHERE (excluded.attempt, excluded.dispatched_at, excluded.dispatch_id)
-        > (attempt, dispatched_at, ifnull(dispatch_id, ''))
-    """,
-    attrgetter(
-        "task_id", "life", "capability", "at", "dispatch_id", "attempt", "router", "only_first", "after"
-    ),
-)
-
 SEND = Statement(
     """
     INSERT INTO dispatches (task, dispatch_id, attempt, agent_id, capability, decision_id, router, at, after)
@@ -121,77 +70,6 @@ SEND = Statement(
     ),
 )  # fmt: skip
 """Not where it has to be the first in its place, and is not."""
-
-DISPATCH_ANYHOW = for_rows(
-    """
-    INSERT INTO tasks (
-        task_id, life, flow_id, capability, first_seen, dispatch_id, attempt, dispatched_at, holder
-    )
-    VALUES {rows}
-    ON CONFLICT (task_id, life) DO UPDATE SET
-        dispatch_id = excluded.dispatch_id, attempt = excluded.attempt,
-        dispatched_at = excluded.dispatched_at, holder = excluded.holder
-    WHERE (excluded.attempt, excluded.dispatched_at, excluded.dispatch_id)
-        > (attempt, dispatched_at, ifnull(dispatch_id, ''))
-    """,
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    attrgetter("task_id", "life", "task_id", "capability", "at", "dispatch_id", "attempt", "at", "router"),
-)
-"""This and :data:`SEND_ANYHOW` where no dispatch is ``only_first``."""
-
-
-def _unless(kept: str, *columns: str) -> str:
-    """Of a row that is there already: columns that stay as they are where ``kept`` holds."""
-    return ", ".join(f"{column} = iif({kept}, {column}, excluded.{column})" for column in columns)
-
-
-_NO_LATER = """
-(excluded.attempt, excluded.dispatched_at, excluded.dispatch_id) <= (attempt, dispatched_at, ifnull(dispatch_id, ''))
-"""
-
-_ACCEPTED = attrgetter("task_id", "life", "flow_id", "capability", "caller", "router", "first_seen")
-_DISPATCHED = attrgetter("dispatch_id", "attempt", "at", "router")
-
-BEGIN = for_rows(
-    f"""
-    INSERT INTO tasks (
-        task_id, life, flow_id, capability, caller, router, first_seen,
-        dispatch_id, attempt, dispatched_at, holder, accepted
-    )
-    VALUES {{rows}}
-    ON CONFLICT (task_id, life) DO UPDATE SET
-        {_unless("accepted", "flow_id", "capability", "caller", "router", "first_seen")}, accepted = 1,
-        {_unless(_NO_LATER, "dispatch_id", "attempt", "dispatched_at", "holder")}
-    WHERE accepted = 0 OR NOT {_NO_LATER}
-    """,  # noqa: S608 - our names
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)",
-    lambda begun: (*_ACCEPTED(begun[0]), *_DISPATCHED(begun[1])),
-)
-""":data:`ACCEPT` and :data:`DISPATCH_ANYHOW` at once, of an :class:`Accepted` and a :class:`Dispatched`."""
-
-PARK = Statement(
-    """
-    INSERT INTO tasks (task_id, life, flow_id, first_seen, parked_at, parked_reason)
-    VALUES (?1, ?2, ?1, ?3, ?3, ?4)
-    ON CONFLICT (task_id, life) DO UPDATE SET
-        parked_at = excluded.parked_at, parked_reason = excluded.parked_reason
-    WHERE excluded.parked_at > parked_at
-    """,
-    attrgetter("task_id", "life", "at", "reason"),
-)
-
-END = for_rows(
-    """
-    INSERT INTO tasks (task_id, life, flow_id, first_seen, ended, ended_at, reason)
-    VALUES {rows}
-    ON CONFLICT (task_id, life) DO UPDATE SET
-        ended = excluded.ended, ended_at = excluded.ended_at, reason = excluded.reason
-    WHERE ended IS NULL
-        OR (reason = 'outcome_unknown' AND excluded.ended = 'succeeded' AND ended <> 'succeeded')
-    """,
-    "(?, ?, ?, ?, ?, ?, ?)",
-    attrgetter("task_id", "life", "task_id", "at", "state.value", "at", "reason"),
-)
 
 ADD_END = for_rows(
     """
@@ -233,40 +111,6 @@ SEE_MANIFEST = Statement(
     """,
     attrgetter("agent_id", "manifest_hash", "version", "body", "at"),
 )
-
-
-ENSURE = for_rows(
-    "INSERT INTO tasks (task_id, life, flow_id, first_seen) VALUES {rows} ON CONFLICT DO NOTHING",
-    "(?, ?, ?, ?)",
-    attrgetter("task_id", "life", "task_id", "at"),
-)
-"""Rows may come before the one that says how their task came in."""
-
-
-def insert(table: str, *columns: str) -> Statement:
-    """Add the row, whose attributes are named as the columns, unless it is there."""
-    marks = ", ".join("?" * len(columns))
-    sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our names
-    return Statement(sql, _attributes(columns))
-
-
-def _attributes(columns: Sequence[str]) -> Callable[[Any], tuple[object, ...]]:
-    """The row's attributes, as a tuple; of a single one ``attrgetter`` would give the value itself."""
-    if len(columns) > 1:
-        return attrgetter(*columns)
-    (column,) = columns
-    return lambda row: (getattr(row, column),)
-
-
-def insert_of_task(
-    table: str, *columns: str, values: Callable[[Any], tuple[object, ...]] | None = None
-) -> Statement:
-    """The same for a row that hangs on its task's row, which is there. Its values begin with the task's id and life."""
-    return for_rows(
-        f"INSERT INTO {table} (task, {', '.join(columns)}) VALUES {{rows}} ON CONFLICT DO NOTHING",  # noqa: S608 - our names
-        f"((SELECT id FROM tasks WHERE task_id = ? AND life = ?), {', '.join('?' * len(columns))})",  # noqa: S608 - as above
-        values or attrgetter("task_id", "life", *columns),
-    )
 
 
 def decision_values(row: Decided) -> tuple[object, ...]:

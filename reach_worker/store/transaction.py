@@ -12,20 +12,9 @@ import aiosqlite
 
 from reach_worker.ports import Accepted, Dispatched, Ended, OutcomeSeen, Row
 from reach_worker.store.counts import LAST_OUTCOME, count_outcomes
-from reach_worker.store.statements import (
-    ACCEPT,
-    BEGIN,
-    DISPATCH_ANYHOW,
-    END,
-    ENSURE,
-    SEE,
-    SEND_ANYHOW,
-    SETTLE_CLAIM,
-    STATEMENTS,
-    TOGETHER,
-    Statement,
-    once,
-)
+from reach_worker.store.statement import TOGETHER, Statement
+from reach_worker.store.statements import SEE, SEND_ANYHOW, SETTLE_CLAIM, STATEMENTS, once
+from reach_worker.store.task_statements import ACCEPT, BEGIN, DISPATCH_ANYHOW, END, ENSURE
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from reach_worker.core.success import TrackRecord
 from reach_worker.ports import Claimed, Row
 from reach_worker.store import SqliteStore, StoreReader
 from reach_worker.store.records import TaskHistory
-from reach_worker.store.statements import TOGETHER
+from reach_worker.store.statement import TOGETHER
 from tests.store.sample import NOON, accepted, dead, decided, dispatched, seen, succeeded
 
 TASKS = [f"t{number}" for number in range(2 * TOGETHER + 3)]
