@@ -233,8 +233,11 @@ class Store(Protocol):
     full database costs knowledge, never work.
     """
 
-    async def record(self, rows: Sequence[Row]) -> bool:
-        """Write the rows as one transaction. ``False``: not committed yet (kept, and written as soon as it can be)."""
+    async def record(self, rows: Sequence[Row], *, patient: bool = False) -> bool:
+        """Write the rows as one transaction. ``False``: not committed yet (kept, and written as soon as it can be).
+
+        ``patient``: nobody waits for it, so they may wait some milliseconds for rows to be written with.
+        """
         ...
 
     async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:

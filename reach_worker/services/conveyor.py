@@ -95,7 +95,7 @@ class Conveyor:
         if sent.undone or sent.again:
             self._wake()
         # Nothing else runs before the store has the rows: whoever asks it for these tasks finds them.
-        recorded = await self._store.record(sent.rows) if sent.rows else None
+        recorded = await self._store.record(sent.rows, patient=True) if sent.rows else None
         await self._bus.ack(sent.acks)
         self._recorded(steps, recorded)
 

@@ -46,7 +46,7 @@ class MemoryStore:
     _manifests: dict[str, ManifestSeen] = field(default_factory=dict)
     _record: TrackRecord = field(default_factory=TrackRecord.empty)
 
-    async def record(self, rows: Sequence[Row]) -> bool:
+    async def record(self, rows: Sequence[Row], *, patient: bool = False) -> bool:  # noqa: ARG002 - the port's
         """Keep the rows."""
         self.rows.extend(rows)
         return self._there()

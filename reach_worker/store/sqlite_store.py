@@ -69,13 +69,14 @@ class SqliteStore:
         """How the store is doing now."""
         return replace(self._stats, waiting=self._writer.waiting)
 
-    async def record(self, rows: Sequence[Row]) -> bool:
+    async def record(self, rows: Sequence[Row], *, patient: bool = False) -> bool:
         """Write the rows as one transaction. ``False``: not committed yet; they are kept, and will be.
 
-        A call that waits is bounded by ``wait_s``, and by a tenth of it while the database is away.
+        ``patient`` rows wait a moment for others. A call that waits is bounded by ``wait_s``, and by a tenth of it while
+        the database is away.
         A row that no database would take is left out, logged and counted as refused; the others are written.
         """
-        return await self._writer.record(rows)
+        return await self._writer.record(rows, patient=patient)
 
     async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:
         return await self._reader.known_tasks(task_ids)

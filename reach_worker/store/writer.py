@@ -1,9 +1,10 @@
 """One writer per process: batches of rows, again and again until the database takes them.
 
 A call of ``record`` puts its rows into memory and waits a bounded time for them to be written; what is not by then it
-also puts into the spill file, so that nothing is lost should the process be killed. Batches need no timer: while one
-transaction runs, the rows for the next one gather. While the database is away (locked, full, removed), rows stay in
-memory up to a bound; beyond it the newest are in the spill file only, and come back when the database does.
+also puts into the spill file, so that nothing is lost should the process be killed. While one transaction runs, the rows
+for the next one gather, and those that nobody waits for some milliseconds longer. While the database is away (locked,
+full, removed), rows stay in memory up to a bound; beyond it the newest are in the spill file only, and come back when the
+database does.
 """
 
 import asyncio
@@ -34,12 +35,16 @@ RECHECK_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``batch``: rows in a transaction; ``memory_rows``: rows that may wait in memory. Times in seconds."""
+    """``batch``: rows in a transaction; ``memory_rows``: rows that may wait in memory. Times in seconds.
+
+    ``gather_s``: transactions are so far apart at least, unless somebody waits for one.
+    """
 
     wait_s: float = 1.0
     batch: int = 500
     memory_rows: int = 50_000
     busy_s: float = 0.5
+    gather_s: float = 0.01
 
 
 class Writer:
@@ -56,6 +61,8 @@ class Writer:
         self._outage = Outage(stats, clock)
         self._on_the_way = 0
         self._work = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._wrote_at = float("-inf")
         self._full = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -64,9 +71,10 @@ class Writer:
         """Rows in memory, also those on their way to the spill file."""
         return self.unwritten.rows + self._on_the_way
 
-    async def record(self, rows: Sequence[Row]) -> bool:
+    async def record(self, rows: Sequence[Row], *, patient: bool = False) -> bool:
         """Write the rows as one transaction. ``False``: not yet, or only into the spill file.
 
+        ``patient`` rows are written with others, which come within ``gather_s`` of the last transaction.
         It waits ``wait_s`` for that, and a tenth of it while the database is away: a sick store must not set
         the pace.
         """
@@ -78,6 +86,8 @@ class Writer:
             return False
         self.unwritten.add(entry)
         self._work.set()
+        if not patient or self.unwritten.rows >= self._limits.batch:
+            self._hurry.set()
         if self.unwritten.rows > self._limits.memory_rows:
             self._full.set()
         patience = self._limits.wait_s / 10 if self._stats.away else self._limits.wait_s
@@ -104,6 +114,7 @@ class Writer:
         try:
             while not self._stopping.is_set() or (self.unwritten.rows and not failures):
                 await self._wait_for_work()
+                await self._gather()
                 failures = 0 if await self._step() else failures + 1
                 if failures:
                     await self._pause(delay_s(failures, self._clock.draw(), RETRY))
@@ -123,6 +134,7 @@ class Writer:
         """Begin to end."""
         self._stopping.set()
         self._work.set()
+        self._hurry.set()
         self._full.set()
 
     async def _wait_for_work(self) -> None:
@@ -131,6 +143,16 @@ class Writer:
                 async with asyncio.timeout(RECHECK_S if self._spill.pending else None):
                     await self._work.wait()
         self._work.clear()
+
+    async def _gather(self) -> None:
+        """Rows that nobody waits for wait for others: a transaction costs as much as the rows of several tasks."""
+        left = self._wrote_at + self._limits.gather_s - self._clock.monotonic()
+        if left > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._hurry.wait()
+        self._hurry.clear()
+        self._wrote_at = self._clock.monotonic()
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -42,10 +42,10 @@ class SqliteBeside:
         self._thread.join()
         self._loop.close()
 
-    async def record(self, rows: Sequence[Row]) -> bool:
+    async def record(self, rows: Sequence[Row], *, patient: bool = False) -> bool:
         """Write the rows as one transaction."""
         self.rows.extend(rows)
-        return await self._there(lambda: self._store.record(rows))
+        return await self._there(lambda: self._store.record(rows, patient=patient))
 
     async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:
         return await self._there(lambda: self._store.known_tasks(task_ids))

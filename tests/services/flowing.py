@@ -66,8 +66,8 @@ class FlowingStore(MemoryStore):
         """Cleared: nothing is committed."""
         self.committed.set()
 
-    async def record(self, rows: Sequence[Row]) -> bool:
-        recorded = await super().record(rows)
+    async def record(self, rows: Sequence[Row], *, patient: bool = False) -> bool:
+        recorded = await super().record(rows, patient=patient)
         await rounds(next(self.delays))
         await self.committed.wait()
         return recorded

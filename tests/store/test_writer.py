@@ -13,8 +13,11 @@ from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Row
 from reach_worker.store import SqliteStore, StoreReader
+from reach_worker.store.writer import Limits
 from tests.store.sample import accepted, dead, decided, dispatched, joined, seen, started, succeeded
 from tests.store.trouble import count, full_disk, locked, recorded, spilled
+
+LIMIT_S = 20.0
 
 
 @pytest.fixture
@@ -287,3 +290,31 @@ async def test_without_patience_there_is_no_answer_and_no_error(path: Path) -> N
         assert (await store.track_record()).tracks == {}
 
     assert count(path, "tasks") == 1
+
+
+async def test_rows_that_nobody_waits_for_are_written_with_those_that_somebody_waits_for(path: Path) -> None:
+    limits = Limits(wait_s=LIMIT_S, gather_s=10 * LIMIT_S)
+    async with SqliteStore(path, limits, SystemClock()) as store, StoreReader.open(path) as reader:
+        assert await store.record([accepted("first")], patient=True), "nothing was written a moment ago"
+        async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+            patient = group.create_task(store.record([accepted("patient")], patient=True))
+            while not store.stats().waiting:
+                await asyncio.wait([patient], timeout=0.001)
+            assert set(await store.known_tasks(["first", "patient"])) == {"first", "patient"}
+            assert [task.task_id for task in await reader.recent(5)] == ["first"]
+            assert await store.record([accepted("hurried")])
+            assert await patient
+        assert {task.task_id for task in await reader.recent(5)} == {"first", "patient", "hurried"}
+
+
+async def test_a_full_batch_and_the_end_wait_for_nobody(path: Path) -> None:
+    limits = Limits(wait_s=LIMIT_S, gather_s=10 * LIMIT_S, batch=3)
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        async with SqliteStore(path, limits, SystemClock()) as store:
+            assert await store.record([accepted("t0")], patient=True)
+            assert await store.record([accepted(f"t{number}") for number in (1, 2, 3)], patient=True)
+            last = group.create_task(store.record([accepted("t4")], patient=True))
+            while not store.stats().waiting:
+                await asyncio.wait([last], timeout=0.001)
+        await last
+    assert count(path, "tasks") == 5
