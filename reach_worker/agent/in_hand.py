@@ -72,6 +72,7 @@ class Run:
             cost=spent.cost,
             tokens_in=spent.tokens_in,
             tokens_out=spent.tokens_out,
+            chunks=0 if self.work is None else self.work.attempt.voice.chunks,
         )
 
 

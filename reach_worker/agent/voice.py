@@ -50,6 +50,11 @@ class Voice:
         self._closed = False
         self._moved: asyncio.Event | None = None
 
+    @property
+    def chunks(self) -> int:
+        """So many were said to the caller, if somebody listens."""
+        return self._chunks if self.heard else 0
+
     # -- for the handler
 
     async def stream(self, chunk: Any) -> None:

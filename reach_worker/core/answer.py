@@ -13,14 +13,15 @@ ERROR_LIMIT: Final = 2000
 """Characters of an error in an answer."""
 
 
-def succeeded(envelope: Envelope, agent_id: str, attempt: int, result: bytes) -> bytes:
-    """The agent's result, as it wrote it, with who did it at which attempt."""
+def succeeded(envelope: Envelope, agent_id: str, attempt: int, result: bytes, chunks: int = 0) -> bytes:
+    """The agent's result, as it wrote it, with who did it at which attempt; ``chunks``: how many it said before."""
     return _as_json(
         {
             **_head(envelope, "succeeded", final=True),
             "agent": agent_id,
             "attempt": attempt,
             **_chain(envelope, agent_id),
+            **({"chunks": chunks} if chunks else {}),
             "result": _embedded(result),
         }
     )

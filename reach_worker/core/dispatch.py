@@ -36,6 +36,7 @@ CRASHED: Final = "x-reach-crashed"
 COST_MICROS: Final = "x-reach-cost-micros"
 TOKENS_IN: Final = "x-reach-tokens-in"
 TOKENS_OUT: Final = "x-reach-tokens-out"
+CHUNKS: Final = "x-reach-chunks"
 
 _KINDS: Final[Mapping[str, OutcomeClass]] = {kind.value: kind for kind in OutcomeClass}
 
@@ -57,6 +58,7 @@ _ADDED: Final = frozenset(
         COST_MICROS,
         TOKENS_IN,
         TOKENS_OUT,
+        CHUNKS,
         LEASE,
         DOUBTS,
         HANDOFF,
@@ -147,6 +149,8 @@ def outcome_headers(dispatch_headers: Mapping[str, Any], outcome: Outcome) -> di
         headers[TOKENS_IN] = outcome.tokens_in
     if outcome.tokens_out:
         headers[TOKENS_OUT] = outcome.tokens_out
+    if outcome.chunks:
+        headers[CHUNKS] = outcome.chunks
     return headers
 
 
@@ -178,6 +182,7 @@ def outcome_from(headers: Mapping[str, Any], dispatch: Dispatch) -> Outcome | Ba
         cost=(number(headers, COST_MICROS) or 0) / _MICROS,
         tokens_in=number(headers, TOKENS_IN) or 0,
         tokens_out=number(headers, TOKENS_OUT) or 0,
+        chunks=number(headers, CHUNKS) or 0,
     )
 
 

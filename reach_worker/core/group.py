@@ -163,8 +163,8 @@ class LegEnd:
     """How a leg ended.
 
     ``attempt``: its last one, ``None`` if no agent ever had it. ``result``: JSON, of a success, ``size`` its bytes.
-    ``fits``: there is room for its result in the group's answer. ``asked``: whose leg it was, where that agent handed it
-    on to the one that ended it.
+    ``chunks``: how many it said before. ``fits``: there is room for its result in the group's answer. ``asked``: whose
+    leg it was, where that agent handed it on to the one that ended it.
     """
 
     agent_id: str
@@ -175,6 +175,7 @@ class LegEnd:
     size: int = 0
     fits: bool = True
     asked: str = ""
+    chunks: int = 0
 
     @property
     def name(self) -> str:
@@ -201,7 +202,16 @@ def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
         case {"status": "succeeded", "result": result}:
             agent_id = str(said.get("agent") or leg.agent_id)
             asked = leg.agent_id if leg.agent_id != agent_id else ""
-            return LegEnd(agent_id, OutcomeClass.SUCCEEDED, "", result, size=len(answer), asked=asked)
+            chunks = said.get("chunks")
+            return LegEnd(
+                agent_id,
+                OutcomeClass.SUCCEEDED,
+                "",
+                result,
+                size=len(answer),
+                asked=asked,
+                chunks=chunks if isinstance(chunks, int) else 0,
+            )
         case {"status": "dead_letter", "error": str(error)}:
             return _failed_leg(said, error, leg)
         case {"status": "cancelled"}:

@@ -181,6 +181,7 @@ class Outcome:
     ``duration_ms`` is the run time by the agent's own monotonic clock, ``None`` if it never ran. ``started`` tells
     whether the handler began. ``crashed``: the process died with it before, found out by a redelivery. ``cost``: what
     the attempt has cost by the agent's word, in the unit of its price; ``tokens_in``, ``tokens_out``: of a model.
+    ``chunks``: how many it has said to the caller.
     """
 
     dispatch_id: str
@@ -196,6 +197,7 @@ class Outcome:
     cost: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0
+    chunks: int = 0
 
 
 def cut(text: str, limit: int = TEXT_LIMIT) -> str:

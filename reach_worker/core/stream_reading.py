@@ -101,8 +101,12 @@ class Reading:
         """What has to be said before the result: chunks that never came, and who really did it."""
         events = list(self._give_up())
         agent, attempt = _who(answer)
+        said, heard = answer.get("chunks"), self._next
         if self.run and attempt and (agent, attempt) != (self.agent, self.attempt):
             events.append(Rerouted(agent, attempt))
+            heard = 0
+        if isinstance(said, int) and said > heard:
+            events.append(ChunksLost(said - heard))
         return events
 
     def interrupt(self) -> list[Event]:

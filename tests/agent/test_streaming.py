@@ -197,6 +197,18 @@ async def test_what_the_broker_did_not_take_is_sent_again_in_order() -> None:
         assert sorted(taken) == [0, 1, 2, 3]
 
 
+async def test_the_outcome_tells_how_many_there_were_also_where_some_were_given_up() -> None:
+    bench = bench_of(saying("a", "b"), flush_s=0.01)
+    bench.bus.fail_next(Fate.CONFIRMED, Fate.CONFIRMED, *[Fate.REFUSED] * 100, to=CALLER)
+    async with bench.running():
+        bench.dispatch("t1", **ASKED)
+        outcome = await bench.outcome()
+        assert chunks(bench) == ["a"]
+        assert (outcome.outcome, outcome.chunks) == (OutcomeClass.SUCCEEDED, 2)
+        bench.dispatch("t2")
+        assert (await bench.outcome()).chunks == 0
+
+
 async def test_a_caller_who_has_gone_stops_nothing() -> None:
     bench = bench_of(saying("a", "b", "c"))
     bench.broker.delete_queue(CALLER)

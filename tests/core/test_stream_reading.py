@@ -104,6 +104,17 @@ def test_the_one_who_answers_need_not_be_the_one_who_spoke() -> None:
     assert Reading().end(answer) == []
 
 
+def test_what_is_missing_at_the_end_is_told_before_the_result() -> None:
+    reading = Reading()
+    read(A.started(), chunk(A, 0), reading=reading)
+    assert reading.end({"agent": "ann", "attempt": 1, "chunks": 3}) == [ChunksLost(2)]
+    assert reading.end({"agent": "ann", "attempt": 1, "chunks": 1}) == []
+    assert reading.end({"agent": "ann", "attempt": 1}) == []
+    assert reading.end({"agent": "bob", "attempt": 2, "chunks": 2}) == [Rerouted("bob", 2), ChunksLost(2)]
+    assert Reading().end({"agent": "ann", "attempt": 1, "chunks": 2}) == [ChunksLost(2)]
+    assert Reading().end({"agent": "ann", "attempt": 1, "chunks": "two"}) == []
+
+
 def test_a_chunk_that_says_nothing_is_passed_over() -> None:
     reading = Reading()
     read(A.started(), reading=reading)

@@ -84,6 +84,7 @@ OUTCOME = st.builds(
     duration_ms=st.none() | st.integers(0, 10**9).map(float),
     started=st.booleans(),
     crashed=st.booleans(),
+    chunks=st.integers(0, 10**9),
 )
 
 JUNK: st.SearchStrategy[Any] = st.recursive(

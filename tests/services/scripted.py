@@ -74,6 +74,7 @@ class Reply:
     crashed: bool = False
     duration_ms: float | None = 5.0
     cost: float = 0.0
+    chunks: int = 0
     handoff: Handoff | None = None
 
 
@@ -211,6 +212,7 @@ class ScriptedAgent:
             started=reply.started,
             crashed=reply.crashed,
             cost=reply.cost,
+            chunks=reply.chunks,
         )
         body = reply.result if reply.kind is OutcomeClass.SUCCEEDED else work.delivery.body
         headers = outcome_headers(work.delivery.headers, outcome)

@@ -1,4 +1,5 @@
 from reach_worker.core.duplicates import TaskState
+from tests.services.scripted import Reply
 from tests.services.stage import Stage
 
 
@@ -15,3 +16,12 @@ async def test_a_task_goes_in_an_agent_does_it_the_answer_comes_back() -> None:
     assert stage.ready() == {"caller": 1}
     assert stage.unacknowledged() == 0
     assert stage.r1.leases == 0
+
+
+async def test_the_answer_says_how_many_chunks_there_were() -> None:
+    stage = Stage()
+    await stage.router()
+    await stage.agent("echo", script=lambda _: Reply(chunks=2))
+    stage.publish("t1")
+    await stage.settle()
+    assert stage.answer("t1")["chunks"] == 2

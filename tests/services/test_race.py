@@ -82,6 +82,14 @@ async def test_the_first_chunk_wins_not_the_first_result() -> None:
     assert stage.answer("t")["agent"] == "a"
 
 
+async def test_the_answer_says_how_many_chunks_the_winner_has_said() -> None:
+    stage = Stage()
+    a, _ = await start(stage, "a", "b")
+    await a.end(leg(a), Reply(chunks=3))
+    await stage.settle()
+    assert stage.answer("t")["chunks"] == 3
+
+
 async def test_who_speaks_second_is_stopped_and_never_told_to_go() -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b", obeys=False)

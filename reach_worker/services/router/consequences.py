@@ -109,7 +109,9 @@ class Consequences:
             case Done():
                 desk.counts.succeeded += 1
                 envelope, body = told.dispatch.envelope, delivery.body if delivery else b""
-                told_caller = answer.succeeded(envelope, attempt.agent_id, attempt.number, body)
+                told_caller = answer.succeeded(
+                    envelope, attempt.agent_id, attempt.number, body, told.outcome.chunks
+                )
                 return desk.end(
                     envelope, TaskState.SUCCEEDED, told_caller, delivery=delivery, rows=rows, by=by
                 )

@@ -326,10 +326,8 @@ class Groups:
 
     def _won(self, group: Group, end: LegEnd, delivery: Delivery | None) -> Step:
         envelope = group.envelope
-        told = answer.of_group(
-            envelope,
-            {"agent": end.agent_id, "attempt": group.round.number, "mode": "race", "result": end.result},
-        )
+        won = {"agent": end.agent_id, "attempt": group.round.number, "mode": "race", "result": end.result}
+        told = answer.of_group(envelope, {**won, "chunks": end.chunks} if end.chunks else won)
         return self._over_with(
             group, self._desk.end(envelope, TaskState.SUCCEEDED, told, delivery=delivery, rows=[])
         )

@@ -232,7 +232,9 @@ class Settlement:
         envelope, delivery = told.dispatch.envelope, told.delivery
         log.info("task %s had an unknown outcome, and has succeeded", envelope.task_id)
         body = delivery.body if delivery is not None else b""
-        told_caller = answer.succeeded(envelope, told.dispatch.agent_id, envelope.next_attempt, body)
+        told_caller = answer.succeeded(
+            envelope, told.dispatch.agent_id, envelope.next_attempt, body, told.outcome.chunks
+        )
         return self._desk.end(
             envelope,
             TaskState.SUCCEEDED,
