@@ -94,7 +94,7 @@ def test_the_first_chunk_wins_and_the_loser_is_stopped(processes: Processes, cal
 
 def test_a_faster_agent_that_fails_is_not_covered_up(processes: Processes, caller: Caller) -> None:
     begin(processes, "a", "b")
-    answer = talk(caller, "r2", {"a": ["!"], "b": [2.0, "fine"]}, mode="race", stream=True)
+    answer = talk(caller, "r2", {"a": [0.5, "!"], "b": [2.0, "fine"]}, mode="race", stream=True)
 
     assert (answer["agent"], answer["attempt"]) == ("talker-b", 2)
     assert said(caller, "r2") == [("talker-b", 2), ("talker-b", 0, "fine")]
