@@ -38,7 +38,7 @@ class Conveyor:
         self._undone: list[tuple[Step, Sent]] = []
         self._again: list[Delivery] = []
         self._held: set[str] = set()
-        self._unsent = 0
+        self._unsent = self._unrecorded = 0
         self._moved = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -64,6 +64,7 @@ class Conveyor:
         tasks = tasks_of(steps)
         self._held |= tasks
         self._unsent += 1
+        self._unrecorded += 1
         self._group.create_task(self._carry(steps, tasks))
 
     def holds(self, task_ids: Iterable[str]) -> bool:
@@ -72,9 +73,11 @@ class Conveyor:
 
     async def all_sent(self) -> None:
         """Wait until the broker has answered for all that was put on it: only what has to be taken back is held then."""
-        while self._unsent:
-            self._moved.clear()
-            await self._moved.wait()
+        await self._until(lambda: not self._unsent)
+
+    async def recorded_but(self, batches: int) -> None:
+        """Wait until at most so many batches are not recorded: what the store does not know yet no other router knows."""
+        await self._until(lambda: self._unrecorded <= batches)
 
     def take_back(self) -> list[Delivery]:
         """Undo what was not sent; the deliveries that are to be handled again."""
@@ -96,8 +99,15 @@ class Conveyor:
             self._wake()
         # Nothing else runs before the store has the rows: whoever asks it for these tasks finds them.
         recorded = await self._store.record(sent.rows, patient=True) if sent.rows else None
+        self._unrecorded -= 1
+        self._moved.set()
         await self._bus.ack(sent.acks)
         self._recorded(steps, recorded)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self._moved.clear()
+            await self._moved.wait()
 
 
 def tasks_of(steps: Iterable[Step]) -> set[str]:

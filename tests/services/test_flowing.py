@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from reach_worker.ports import Dispatched, Ended
+from reach_worker.services.router.outgoing import UNRECORDED_ALONE
 from reach_worker.testing import Fate
 from tests.services.flowing import FlowingBus, FlowingStage, rounds
 
@@ -143,3 +144,20 @@ async def test_what_is_on_its_way_when_the_router_stops_is_carried_out() -> None
     assert [row.task_id for row in stage.rows(Dispatched)] == ["t1"]
     assert r1.bus.unacked == 0
     await stage.all_over()
+
+
+async def test_the_store_is_never_far_behind(stage: FlowingStage) -> None:
+    agent = await stage.agent("a", slots=20, script=lambda _: None)
+    stage.store.committed.clear()
+    for number in range(UNRECORDED_ALONE + 1):
+        stage.publish(f"t{number}")
+        await stage.serving["r1"].turn()
+        await rounds(20)
+    stage.publish("late")
+    turn = stage.serving["r1"].begin()
+    await rounds(50)
+    assert not turn.done()
+    stage.store.committed.set()
+    await turn
+    await stage.settle()
+    assert {work.task_id for work in agent.held} == {"late", *(f"t{n}" for n in range(UNRECORDED_ALONE + 1))}

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from reach_worker.core.message import Delivery
 from reach_worker.ports import ConsumingBus, Store
@@ -10,6 +11,10 @@ from reach_worker.services.effects import Step, carry_out
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.waiters import Waiters
+
+UNRECORDED: Final = 1
+UNRECORDED_ALONE: Final = 8
+"""Batches that may be on their way to the store when the next turn decides: with other routers, and without."""
 
 
 class Outgoing:
@@ -53,6 +58,11 @@ class Outgoing:
             self._conveyor.put(steps)
         await self._answer_late()
         await self._declare_missing()
+
+    async def room(self) -> None:
+        """Wait while too much of what was sent off is not recorded, and take back what was not sent."""
+        await self._conveyor.recorded_but(UNRECORDED_ALONE if self._desk.alone() else UNRECORDED)
+        self.take_back()
 
     async def all_sent(self) -> None:
         """Wait until the broker has answered for all that was sent off, and take back what was not sent."""

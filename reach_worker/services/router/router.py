@@ -149,7 +149,7 @@ class Router:
 
     async def advance(self) -> None:
         """One turn, and what follows from it is sent off; within :attr:`flowing` only."""
-        self._outgoing.take_back()
+        await self._outgoing.room()
         if self._calm():
             steps = await self._decided(self._ordinary)
         else:
