@@ -84,7 +84,7 @@ async def test_what_was_delivered_again_before_it_began_costs_nothing() -> None:
     assert stage.r1.desk.fleet.agents["a"].breaker.streak == 0
 
 
-@pytest.mark.parametrize("how", ["note", "session", "restart"])
+@pytest.mark.parametrize("how", ["note", "stand-in", "store away", "session", "restart"])
 async def test_what_was_delivered_again_and_may_have_begun_is_for_a_person(how: str) -> None:
     stage, agent = await staged()
     stage.publish("t1")
@@ -92,6 +92,10 @@ async def test_what_was_delivered_again_and_may_have_begun_is_for_a_person(how: 
     match how:
         case "note":
             await agent.say_started(agent.held[0])
+        case "stand-in":  # a router that stood by for us had the note, and our queue came back to us after it
+            await stage.store.record([Started(stage.dispatches("t1")[0].dispatch_id, stage.clock.utc_us())])
+        case "store away":  # the same, and nobody can tell
+            stage.store.away = True
         case "session":  # another router may have had the note meanwhile, and the store cannot say
             stage.r1.bus.end_session()
             stage.store.away = True

@@ -70,7 +70,7 @@ class Settlement:
     async def conclude(self, told: Sequence[Told]) -> list[Step]:
         """Act on outcomes, each if it is of its task's current dispatch; record the others as stale."""
         await self._desk.before_deciding({t.dispatch.envelope.task_id for t in told})
-        unsure = [t for t in told if not self._standing.is_current(t)]
+        unsure = [t for t in told if t.outcome.crashed or not self._standing.is_current(t)]
         dispatches: dict[str, KnownDispatch] = {}
         tasks: dict[str, KnownTask] = {}
         if unsure:

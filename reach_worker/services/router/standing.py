@@ -93,11 +93,14 @@ class DispatchStanding:
         A delivery may come again without its being to blame: it was on its way to an instance that stopped, or it
         waited or ran beside one that killed its process. From its second delivery on it runs alone and says so
         before. Where it provably never did, that is nobody's fault.
+
+        That it begins may have been said to a router that stood by for us, so the store is asked. With side effects its
+        word alone counts: they are recorded before they are sent, so where it knows nothing it is away.
         """
         outcome, crashed = told.outcome, told.outcome.crashed
         if outcome.started:
             return outcome
-        proven = known is not None or self.is_current(told)
+        proven = known is not None or (self.is_current(told) and not told.dispatch.envelope.side_effects)
         began = (flight.started if flight is not None else crashed) or (crashed and not proven)
         if began or (known is not None and known.started):
             return replace(outcome, started=True)
