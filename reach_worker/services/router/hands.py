@@ -109,7 +109,7 @@ class Hands:
     answers: int = 0
 
     def begin_turn(self) -> None:
-        """What the last turn decided is carried out, or undone."""
+        """What the last turn decided is carried out, undone, or on its way: who decides on it again waits for that."""
         self.closing.clear()
         self.settling.clear()
 
