@@ -52,11 +52,6 @@ class Conveyor:
             finally:
                 self._group = None
 
-    @property
-    def runs(self) -> bool:
-        """Steps may be put on it."""
-        return self._group is not None
-
     def put(self, steps: Sequence[Step]) -> None:
         """Begin to carry steps out; none of them may need anything before it is sent (``before``, ``ahead``)."""
         if self._group is None:

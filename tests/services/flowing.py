@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from reach_worker.core.manifest import Manifest
-from reach_worker.core.message import Message
+from reach_worker.core.message import Delivery, Message
 from reach_worker.ports import Ended, Row, Sent
 from reach_worker.services.router.router import Router
 from reach_worker.store import MemoryStore
@@ -37,6 +37,14 @@ class FlowingBus(MemoryBus):
         """Cleared: no confirm comes."""
         self.held.set()
         self.sending = 0
+        self.meanwhile: list[Delivery] = []
+        """Outcomes that come while the router waits for the broker to trust it."""
+
+    async def trust(self, name: str) -> None:
+        await rounds(next(self.delays))
+        while self.meanwhile:
+            self.inbox.put("outcomes", self.meanwhile.pop())
+        await super().trust(name)
 
     async def publish(self, messages: Sequence[Message]) -> list[Sent]:
         self.sending += 1

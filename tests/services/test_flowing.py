@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from reach_worker.core.envelope import GROUP
+from reach_worker.core.message import Delivery
 from reach_worker.ports import Dispatched, Ended
 from reach_worker.services.router.outgoing import UNRECORDED_ALONE
 from reach_worker.testing import Fate
@@ -144,6 +146,18 @@ async def test_what_is_on_its_way_when_the_router_stops_is_carried_out() -> None
     assert [row.task_id for row in stage.rows(Dispatched)] == ["t1"]
     assert r1.bus.unacked == 0
     await stage.all_over()
+
+
+async def test_what_comes_while_an_ordinary_turn_waits_is_not_taken_for_ordinary(stage: FlowingStage) -> None:
+    await stage.agent("a", slots=1, script=lambda _: None)
+    stage.publish("t1")
+    stage.publish("waits")
+    await stage.settle()
+    leg = Delivery(stage.names.outcomes("r1"), b"{}", None, {GROUP: "race"})
+    bus_of(stage).meanwhile.append(leg)
+    await stage.serving["r1"].turn()
+    assert list(bus_of(stage).inbox.waiting["outcomes"]) == [leg]
+    assert not stage.letters()
 
 
 async def test_the_store_is_never_far_behind(stage: FlowingStage) -> None:

@@ -233,8 +233,10 @@ class Router:
         return only_ordinary(self._bus.inbox.waiting)
 
     async def _ordinary(self) -> list[Step]:
+        """Just the outcomes that were looked at: what comes while this turn waits for something may be of any kind."""
+        outcomes = self._sources.arrived("outcomes")
         await self._sources.trust_what_waits()
-        steps = await self._settlement.settle(self._sources.arrived("outcomes"))
+        steps = await self._settlement.settle(outcomes)
         return [*steps, *await self._admission.published(await self._sources.from_intake())]
 
     async def _inputs(self) -> list[Step]:
