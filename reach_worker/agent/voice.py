@@ -163,8 +163,10 @@ class Voice:
 
     @cached_property
     def _note(self) -> Message:
+        """To the router that leads the race; another one may have sent this leg."""
         headers = {**self._dispatch.headers(), OUTCOME: SPOKE_NOTE}
-        return Message(self._names.outcomes(self._dispatch.owner), b"", headers)
+        leader = self._dispatch.envelope.group_owner or self._dispatch.owner
+        return Message(self._names.outcomes(leader), b"", headers)
 
     def _still_wanted(self) -> None:
         if self._closed:

@@ -72,7 +72,7 @@ class Bench:
     def dispatch(
         self, task_id: str, capability: str = CAPABILITY, payload: Any = None, **fields: Any
     ) -> Dispatch:
-        """Send a task to the agent; the dispatch id is the task id with a ``d-`` before it."""
+        """Send a task to the agent; the dispatch id is the task id with a ``d-`` before it. ``leader``: of its race."""
         side_effects = fields.pop("side_effects", False)
         envelope = Envelope(
             task_id,
@@ -85,6 +85,7 @@ class Bench:
             reply_to=fields.pop("reply_to", None),
             correlation_id="mark",
             race=fields.pop("race", False),
+            group_owner=fields.pop("leader", ""),
         )
         task = {"capability": capability, "payload": payload or {}, "metadata": {"k": "v"}} | fields.pop(
             "task", {}

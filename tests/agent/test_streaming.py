@@ -313,6 +313,17 @@ async def test_in_a_race_nothing_reaches_the_caller_before_it_is_won() -> None:
         assert chunks(bench) == ["a", "b"]
 
 
+async def test_in_a_race_it_is_the_leader_who_is_told_not_the_router_that_has_sent_the_leg() -> None:
+    bench = bench_of(saying("a"))
+    bench.broker.declare(bench.names.outcomes("leader"))
+    async with bench.running():
+        bench.dispatch("t1", race=True, leader="leader")
+        outcome = await bench.outcome()
+        assert outcome.outcome is OutcomeClass.SUCCEEDED
+    told = bench.broker.messages(bench.names.outcomes("leader"))
+    assert [message.headers[OUTCOME] for message in told] == [SPOKE_NOTE]
+
+
 async def test_in_a_race_the_first_chunk_counts_although_nobody_reads_it() -> None:
     bench = bench_of(saying("a"))
     async with bench.running():

@@ -220,10 +220,11 @@ class ScriptedAgent:
             body = outcome_body(headers, said(reply.handoff), body)
         await self.bus.publish([Message(queue or self._owners_queue(work), body, headers)])
 
-    async def speak(self, work: Work) -> None:
-        """Say that the handler has its first chunk."""
+    async def speak(self, work: Work, *, to: str | None = None) -> None:
+        """Say that the handler has its first chunk, to the router that leads the race."""
         headers = {**work.dispatch.headers(), OUTCOME: SPOKE_NOTE}
-        await self.bus.publish([Message(self._owners_queue(work), b"", headers)])
+        leader = self.broker.names.outcomes(work.dispatch.envelope.group_owner)
+        await self.bus.publish([Message(to or leader, b"", headers)])
 
     async def _stop(self, dispatch_id: str) -> None:
         """It is told to stop a dispatch; it does so at once if it ``obeys``."""

@@ -102,6 +102,24 @@ async def test_who_speaks_second_is_stopped_and_never_told_to_go() -> None:
     assert work.dispatch.dispatch_id in b.stopped
 
 
+@pytest.mark.parametrize("to_leader", [True, False])
+async def test_a_leg_that_another_router_has_sent_wins_all_the_same(to_leader: bool) -> None:
+    """Agents tell the router that leads the race; older ones the one that has sent the leg, which passes it on."""
+    stage = Stage()
+    await stage.two_routers()
+    agents = [await stage.agent(name, script=hold) for name in ("a", "b")]
+    for number in range(4):
+        stage.publish(f"t{number}", mode="race")
+    await stage.settle()
+    held = [(agent, work) for agent in agents for work in agent.held]
+    agent, work = next((a, w) for a, w in held if w.dispatch.owner != w.dispatch.envelope.group_owner)
+
+    to = work.dispatch.envelope.group_owner if to_leader else work.dispatch.owner
+    await agent.speak(work, to=stage.names.outcomes(to))
+    await stage.settle()
+    assert agent.may_go == [work.dispatch.dispatch_id]
+
+
 async def test_an_error_that_comes_first_is_an_attempt_of_its_own_and_what_follows_is_in_the_open() -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b")

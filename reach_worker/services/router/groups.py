@@ -162,7 +162,15 @@ class Groups:
             self._tell(dispatch, key)
         elif dispatch.envelope.group in self._over:
             self._tell(dispatch, cancel_key)
+        else:
+            self._pass_on(dispatch.envelope, delivery)
         return Step([delivery])
+
+    def _pass_on(self, envelope: Envelope, note: Delivery) -> None:
+        """A leg of a race that another router leads: an older agent tells who has sent it. It is told again anyway."""
+        leader = self._desk.names.outcomes(envelope.group_owner)
+        if envelope.group_owner and note.queue != leader:
+            self._out.append(Message(leader, note.body, note.headers, persistent=False, mandatory=False))
 
     async def watched(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Watches that came back from their rung."""
