@@ -541,3 +541,36 @@ async def test_of_a_round_that_began_twice_one_goes_on_and_the_other_agents_are_
     await a.end(leg(a), Reply(result=b'"from a"'))
     await stage.come_to_rest()
     assert [one["result"] for one in stage.answers()] == ["from a"]
+
+
+async def test_a_leg_that_is_lost_with_its_queue_and_its_router_is_given_up_and_the_race_goes_on() -> None:
+    """Its message is gone, and of its dispatch only the record is left: no word can come of it any more."""
+    stage = Stage()
+    (a,) = await start(stage, "a")
+    stage.broker.delete_queue(stage.names.agent("a"))
+    a.die()
+    stage.kill(stage.r1)
+    await stage.router("r1")
+    await stage.agent("a", script=succeed)
+    await stage.pass_time(200)
+
+    told = stage.answer("t")
+    assert (told["status"], told["attempt"]) == ("succeeded", 2)
+    assert [(one["agent"], one["outcome"]) for one in told["failed_attempts"]] == [("a", "timeout")]
+    assert stage.end("t~0.1.a").error.startswith("attempts_exhausted: no word from a for ")
+    assert [one.outcome for one in stage.outcomes("t~0.1.a")] == [OutcomeClass.TIMEOUT]
+    await stage.come_to_rest()
+    assert len(stage.ends("t")) == 1
+
+
+async def test_a_leg_that_only_takes_long_is_not_given_up() -> None:
+    stage = Stage()
+    (a,) = await start(stage, "a")
+    stage.kill(stage.r1)
+    await stage.router("r1")
+    timeouts = stage.policies.timeouts
+    await stage.pass_time(timeouts.pickup_s + timeouts.attempt_ms / 1000)
+    assert stage.ends("t~0.1.a") == []
+    await a.end(leg(a), Reply())
+    await stage.pass_time(10)
+    assert stage.answer("t")["attempt"] == 1

@@ -18,6 +18,7 @@ from reach_worker.ports import Decided, Dispatched, Row, Sent, Standing, Unsent
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import InFlight, Waiting
+from reach_worker.services.router.longest_out import longest_out_us
 from reach_worker.services.router.messages import dispatch_message, lease_beside, retry_message
 from reach_worker.services.router.told import found_out, outcome_row
 
@@ -123,8 +124,8 @@ class Dispatcher:
         if not (out and envelope.side_effects and (copy or delivery.redelivered)):
             return None
         body = delivery.body if body is None else body
-        word_may_come = self._desk.clock.utc_us() < known.dispatched_at + self._longest_us(
-            envelope.capability
+        word_may_come = self._desk.clock.utc_us() < known.dispatched_at + longest_out_us(
+            self._desk, envelope.capability
         )
         if word_may_come and known.router != self._desk.router_id and self._desk.lives(known.router):
             held = Step([delivery], put_off=True)
@@ -139,14 +140,6 @@ class Dispatcher:
         now_us = self._desk.clock.utc_us()
         message = retry_message(self._desk.names, envelope, body, DOUBT_S, now_us)
         return Step([delivery], send=[message])
-
-    def _longest_us(self, capability_id: str) -> int:
-        """After so long the router that sent a dispatch has given it up, whatever its agent may take."""
-        timeouts = self._desk.policies.timeouts
-        offers = self._desk.fleet.capable(capability_id)
-        declared = [offer.capability.timeout_ms for offer in offers if offer.capability.timeout_ms]
-        longest_s = max([timeouts.attempt_ms, *declared]) / 1000
-        return int((timeouts.pickup_s + longest_s + 2 * timeouts.backstop_s) * MICROSECONDS)
 
     def dispatch(self, waiting: Waiting, decision: Decision, chosen: Chosen, now: float) -> Step:
         """Send a task to the agent that was chosen for it, at ``now`` (monotonic seconds)."""

@@ -43,6 +43,7 @@ from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.led import Group
+from reach_worker.services.router.lost_legs import LostLegs
 from reach_worker.services.router.messages import retry_message, returned_message, watch_message
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Groups:
         self._desk = desk
         self._store = store
         self._cancels = cancels
+        self._lost = LostLegs(desk, store)
         self._open: dict[str, Group] = {}
         self._over: OrderedDict[str, int] = OrderedDict()
         self._out: list[Message] = []
@@ -181,7 +183,9 @@ class Groups:
         led = [(e, of) for _, e, of in read if isinstance(e, Envelope) and of is not None]
         asked = {e.task_id for e, _ in led} | {task_id for e, of in led for task_id in self._unheard(e, of)}
         known = await self._store.known_tasks(list(asked)) if asked else {}
-        return [self._watched(*one, known) for one in read]
+        steps = [self._watched(*one, known) for one in read]
+        groups = (self._open.get(envelope.task_id) for envelope, _ in led)
+        return [*steps, *await self._lost.given_up([group for group in groups if group is not None], known)]
 
     async def tick(self) -> list[Step]:
         """What time does: fan-outs that have waited long enough, and groups that nobody wants any more.
