@@ -259,6 +259,18 @@ HANDED_ON = Outcome(OutcomeClass.HANDOFF, started=False, twice=False, unacknowle
 BEFORE, AFTER = Moment.BEFORE_PUBLISH, Moment.AFTER_PUBLISH
 
 
+@example(  # told twice: to the one who stood by and had nobody for it now, and to its router, which was back
+    events=[
+        ONE,
+        ONE,
+        replace(DONE, to="text.one"),
+        OTHER,
+        SessionLost(None, 0),
+        Publish("t2", "text.one", None),
+        replace(HANDED_ON, unacknowledged=True, to="text.one"),
+        Turn(0.5),
+    ]
+)
 @example(
     events=[
         RouterKilled(BEFORE, 0),

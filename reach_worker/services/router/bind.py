@@ -68,8 +68,7 @@ class Binder:
         unsent = bool(rows) and any(isinstance(row, Unsent) for row in rows)
         waiting = Waiting(admitted, ask, delivery, now, "", rows, unsent)
         if not from_lane and self._only_waits(waiting, now):
-            self._desk.hands.wait(waiting)
-            return None
+            return self._wait(waiting)
         decision = self._plan(ask, admitted.envelope, now)
         return self._of_group(waiting, decision) or self._place(waiting, decision, now, from_lane=from_lane)
 
@@ -90,6 +89,16 @@ class Binder:
                 return self._nobody(waiting, decision, decision.choice)
         if from_lane:
             return self._lanes.step_aside(waiting)
+        return self._wait(waiting)
+
+    def _wait(self, waiting: Waiting) -> Step | None:
+        """In the window. What was told to another router, for which we stand by, waits in its lane instead.
+
+        An agent may tell it again, and to that router, which is back: what only we hold it would not see.
+        """
+        names, queue = self._desk.names, waiting.delivery.queue
+        if queue.startswith(names.outcomes("")) and queue != names.outcomes(self._desk.router_id):
+            return self._lanes.to_lane(waiting)
         self._desk.hands.wait(waiting)
         return None
 

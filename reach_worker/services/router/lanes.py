@@ -53,7 +53,7 @@ class Lanes:
             return []
         free = {capability: fleet.free_slots(capability, now) for capability in fleet.by_capability}
         chosen = to_spill(held, free, window=policies.intake.held_at_most(), hold_s=policies.hold_s, now=now)
-        return [self._to_lane(self._desk.hands.take(task_id)) for task_id in chosen]
+        return [self.to_lane(self._desk.hands.take(task_id)) for task_id in chosen]
 
     def hand_back(self) -> list[Step]:
         """Give everything that waits back to the routers: this one stops. Published, never nacked."""
@@ -83,7 +83,8 @@ class Lanes:
         step.undo = lambda _worst: hands.recalled.update({envelope.task_id: waiting})
         return step
 
-    def _to_lane(self, waiting: Waiting) -> Step:
+    def to_lane(self, waiting: Waiting) -> Step:
+        """Where any router finds it."""
         desk, admitted = self._desk, waiting.admitted
         decision = plan(waiting.ask, desk.fleet, desk.policies.routing, desk.clock.monotonic())
         step = Step([waiting.delivery])
