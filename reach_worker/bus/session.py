@@ -120,6 +120,8 @@ class Session:
             results = [next(direct if _to_direct(message) else others) for message in messages]
         if Sent.UNCERTAIN in results:
             self.end("the broker did not confirm a message in time")
+        elif Sent.REFUSED in results and self._publisher.ended:
+            self.end("the publishing connection is gone")  # so that nobody takes it for the broker's word
         return results
 
     async def ack(self, deliveries: Iterable[Delivery]) -> None:

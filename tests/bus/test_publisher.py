@@ -9,7 +9,7 @@ from reach_worker.bus.rabbit import RabbitBus
 from reach_worker.core.message import Message
 from reach_worker.ports import Sent
 from reach_worker.testing.tcp_proxy import TcpProxy
-from tests.bus.bench import to, until_session
+from tests.bus.bench import arrivals, to, until_session
 from tests.bus.conftest import MakeBus
 from tests.bus.until import LIMIT_S
 from tests.bus.wire import Wire
@@ -164,6 +164,22 @@ async def test_a_black_hole_ends_the_publish_in_time_and_the_session(
             await until_session(bus, 2)
             assert await bus.publish(to(queue, b"after")) == [Sent.CONFIRMED]
     assert {b"not sent"}.isdisjoint({found.body for found in await wire.get_all(queue)})
+
+
+async def test_what_was_not_sent_because_the_connection_is_gone_ends_the_session_with_it(
+    wire: Wire, queue: str, make_bus: MakeBus
+) -> None:
+    """Else what is refused while deliveries are still current would look like the broker's own word."""
+    bus = make_bus()
+    bus.subscribe("work", queue, 10)
+    async with bus.running():
+        await wire.publish(queue, b"work")
+        (delivery,) = await arrivals(bus, "work", 1)
+        bus._session._publisher._bypass._writer.transport.abort()  # type: ignore[union-attr] # noqa: SLF001 - from outside it is a matter of luck
+        assert bus.current(delivery)
+        assert await bus.publish(to(queue, b"not sent")) == [Sent.REFUSED]
+        assert not bus.current(delivery)
+        await until_session(bus, 2)
 
 
 async def test_without_a_session_nothing_is_sent(make_bus: MakeBus, queue: str, wire: Wire) -> None:
