@@ -83,6 +83,13 @@ class Leases:
             if lease.backstop_at < until:
                 self.by_dispatch[dispatch_id] = replace(lease, backstop_at=until)
 
+    def put_off(self, dispatch_id: str, until: float) -> bool:
+        """Do not give this one up before that; ``False`` if there is no such lease."""
+        lease = self.by_dispatch.get(dispatch_id)
+        if lease is not None:
+            self.by_dispatch[dispatch_id] = replace(lease, backstop_at=until)
+        return lease is not None
+
     def held(self, agent_id: str) -> int:
         """Slots of the agent that are taken."""
         return len(self.by_agent.get(agent_id, ()))

@@ -9,7 +9,7 @@ from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import OutcomeSeen, Standing
 from reach_worker.testing import Moment
 from tests.services.scripted import Reply, always, succeed
-from tests.services.stage import Killed, Stage, die
+from tests.services.stage import Killed, OnStage, Stage, die
 
 
 async def test_each_binds_half_of_the_slots() -> None:
@@ -272,3 +272,45 @@ async def test_a_retry_that_another_router_sent_for_us_is_not_taken_for_a_copy()
     assert [row.standing for row in stage.outcomes("t1")] == [Standing.CURRENT] * 2
     await stage.pass_time(3)
     assert (r1.leases, r2.leases) == (0, 0)
+
+
+async def unheard_of(stage: Stage, *, settled: bool) -> OnStage:
+    """A router that was cut off, and the store away since; its dispatch was settled meanwhile by the other, or not."""
+    r1, r2 = await stage.two_routers()
+    agent = await stage.agent("a", slots=2, script=lambda _: None, capability_timeout_ms=5_000)
+    await r2.bus.want("intake", wanted=False)
+    stage.publish("t1")
+    await stage.settle()
+    assert r1.leases == 1
+    r1.bus.disconnect()
+    if settled:
+        await agent.end(agent.held[0])
+        await stage.settle()
+        assert stage.end("t1").state is TaskState.SUCCEEDED
+    else:
+        stage.broker.delete_queue(stage.names.agent("a"))
+        agent.die()
+    stage.store.away = True
+    r1.bus.connect()
+    return r1
+
+
+async def test_what_another_router_may_have_settled_is_not_given_up_while_the_store_cannot_tell() -> None:
+    stage = Stage()
+    r1 = await unheard_of(stage, settled=True)
+    await stage.pass_time(100, step=1)
+    stage.store.away = False
+    await stage.come_to_rest()
+    assert len(stage.ends("t1")) == 1
+    assert len(stage.outcomes("t1")) == 1
+    assert r1.leases == 0
+
+
+async def test_but_not_for_ever() -> None:
+    stage = Stage()
+    await unheard_of(stage, settled=False)
+    await stage.agent("b")
+    await stage.pass_time(100, step=1)
+    assert stage.answers() == []
+    await stage.pass_time(100, step=1)
+    assert stage.answer("t1")["status"] == "succeeded"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.dispatch import (
@@ -27,11 +28,16 @@ from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.judge import AgentJudge
+from reach_worker.services.router.longest_out import longest_out_us
 from reach_worker.services.router.messages import dead_letter_of_outcome
 from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out, outcome_row
 
 log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 2.0
+DOUBT_US: Final = 60 * MICROSECONDS
+"""So long beyond its time a dispatch waits for the store to tell whether another router has settled it."""
 
 
 class Settlement:
@@ -78,6 +84,10 @@ class Settlement:
             tasks = await self._store.known_tasks(list({t.dispatch.envelope.task_id for t in unsure}))
         steps, at = [], self._desk.moment()
         for each in told:
+            if each.delivery is None and self._found_out_later(
+                each, dispatches.get(each.dispatch.dispatch_id)
+            ):
+                continue
             step = self._one(each, dispatches, tasks, at)
             if step is not None:
                 steps.append(step)
@@ -117,6 +127,20 @@ class Settlement:
                 )
             )
         return found
+
+    def _found_out_later(self, told: Told, known: KnownDispatch | None) -> bool:
+        """Another router may have settled it while we heard nothing, and the store does not tell: looked at again soon.
+
+        Not for ever: a store that is away stops no task.
+        """
+        desk, dispatch = self._desk, told.dispatch
+        flight = desk.hands.in_flight.get(dispatch.dispatch_id)
+        unheard = flight is not None and flight.session != desk.session and not desk.alone()
+        told_by_store = known is not None and not desk.recording.away
+        until = dispatch.dispatched_at + longest_out_us(desk, dispatch.envelope.capability) + DOUBT_US
+        if not unheard or told_by_store or desk.clock.utc_us() > until:
+            return False
+        return desk.fleet.leases.put_off(dispatch.dispatch_id, desk.clock.monotonic() + AGAIN_S)
 
     # -- reading
 
