@@ -39,6 +39,7 @@ class Conveyor:
         self._again: list[Delivery] = []
         self._held: set[str] = set()
         self._unsent = self._unrecorded = 0
+        self._unrecorded_steps = 0
         self._moved = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -60,6 +61,7 @@ class Conveyor:
         self._held |= tasks
         self._unsent += 1
         self._unrecorded += 1
+        self._unrecorded_steps += len(steps)
         self._group.create_task(self._carry(steps, tasks))
 
     def holds(self, task_ids: Iterable[str]) -> bool:
@@ -73,6 +75,10 @@ class Conveyor:
     async def recorded_but(self, batches: int) -> None:
         """Wait until at most so many batches are not recorded: what the store does not know yet no other router knows."""
         await self._until(lambda: self._unrecorded <= batches)
+
+    async def recorded_but_steps(self, steps: int) -> None:
+        """Wait until at most so many steps are not recorded: after a crash they would be done again."""
+        await self._until(lambda: self._unrecorded_steps <= steps)
 
     def take_back(self) -> list[Delivery]:
         """Undo what was not sent; the deliveries that are to be handled again."""
@@ -95,6 +101,7 @@ class Conveyor:
         # Nothing else runs before the store has the rows: whoever asks it for these tasks finds them.
         recorded = await self._store.record(sent.rows, patient=True) if sent.rows else None
         self._unrecorded -= 1
+        self._unrecorded_steps -= len(steps)
         self._moved.set()
         await self._bus.ack(sent.acks)
         self._recorded(steps, recorded)

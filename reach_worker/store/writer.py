@@ -44,7 +44,7 @@ class Limits:
     batch: int = 500
     memory_rows: int = 50_000
     busy_s: float = 0.5
-    gather_s: float = 0.01
+    gather_s: float = 0.03
 
 
 class Writer:

@@ -7,7 +7,7 @@ import pytest
 from reach_worker.core.envelope import GROUP
 from reach_worker.core.message import Delivery
 from reach_worker.ports import Dispatched, Ended
-from reach_worker.services.router.outgoing import UNRECORDED_ALONE
+from reach_worker.services.router import outgoing
 from reach_worker.testing import Fate
 from tests.services.flowing import FlowingBus, FlowingStage, rounds
 
@@ -160,10 +160,12 @@ async def test_what_comes_while_an_ordinary_turn_waits_is_not_taken_for_ordinary
     assert not stage.letters()
 
 
-async def test_the_store_is_never_far_behind(stage: FlowingStage) -> None:
+async def test_the_store_is_never_far_behind(stage: FlowingStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = 8
+    monkeypatch.setattr(outgoing, "UNRECORDED_ALONE", behind)
     agent = await stage.agent("a", slots=20, script=lambda _: None)
     stage.store.committed.clear()
-    for number in range(UNRECORDED_ALONE + 1):
+    for number in range(behind + 1):
         stage.publish(f"t{number}")
         await stage.serving["r1"].turn()
         await rounds(20)
@@ -174,4 +176,4 @@ async def test_the_store_is_never_far_behind(stage: FlowingStage) -> None:
     stage.store.committed.set()
     await turn
     await stage.settle()
-    assert {work.task_id for work in agent.held} == {"late", *(f"t{n}" for n in range(UNRECORDED_ALONE + 1))}
+    assert {work.task_id for work in agent.held} == {"late", *(f"t{n}" for n in range(behind + 1))}
