@@ -262,7 +262,7 @@ async def known_tasks(settings: Settings) -> AsyncIterator[KnownTasks]:
     if not settings.store.path.exists():
         yield nothing_known
         return
-    async with reading_known_tasks(settings.store.path, settings.store.wait_s) as known:
+    async with reading_known_tasks(settings.store.path, settings.store.wait_s, SystemClock()) as known:
         yield known
 
 

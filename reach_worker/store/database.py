@@ -154,9 +154,14 @@ def _read_only(path: Path) -> str:
 async def _opened(
     database: str, busy_s: float
 ) -> AsyncIterator[tuple[aiosqlite.Connection, Callable[[], object]]]:
-    """A connection, closed again unless it is kept. Transactions are ours: ``isolation_level`` is off."""
+    """A connection, closed again unless it is kept. Transactions are ours: ``isolation_level`` is off.
+
+    Any thread may use it, see :mod:`.at_once`: SQLite has a lock of its own.
+    """
     async with AsyncExitStack() as stack:
-        connecting = aiosqlite.connect(database, uri=database.startswith("file:"), isolation_level=None)
+        connecting = aiosqlite.connect(
+            database, uri=database.startswith("file:"), isolation_level=None, check_same_thread=False
+        )
         connection = await stack.enter_async_context(connecting)
         await connection.execute_fetchall(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         await connection.execute_fetchall(f"PRAGMA cache_size = -{CACHE_KIB}")

@@ -18,7 +18,8 @@ from reach_worker.core.duplicates import KnownTask
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.success import Track, TrackRecord
 from reach_worker.errors import OutsideWorld, StoreUnavailable
-from reach_worker.ports import Claimed, Ended, Joined, KnownDispatch, Standing
+from reach_worker.ports import Claimed, Clock, Ended, Joined, KnownDispatch, Standing
+from reach_worker.store.at_once import AtOnce
 from reach_worker.store.counts import COUNTS_AND_TIMES, track_of
 from reach_worker.store.database import StoreBusy, connect_to_read, our_errors, sense
 from reach_worker.store.facts import Life, OfLife, completed, learn, with_claim
@@ -99,21 +100,25 @@ _MANIFESTS: Final = "SELECT body, max(last_seen) FROM manifests GROUP BY agent_i
 class Reader:
     """Answers from the database and from the rows on their way there."""
 
-    def __init__(self, path: Path, wait_s: float, unwritten: Unwritten, stats: StoreStats) -> None:
+    def __init__(
+        self, path: Path, wait_s: float, unwritten: Unwritten, stats: StoreStats, clock: Clock
+    ) -> None:
         self._path = path
         self._wait_s = wait_s
         self._unwritten = unwritten
         self._stats = stats
         self._link = Link(path, lambda: connect_to_read(path, wait_s))
+        self._at_once = AtOnce(path, clock)
 
     async def close(self) -> None:
         """Let go of the file."""
+        await self._at_once.close()
         await self._link.drop()
 
     async def known_tasks(self, task_ids: Sequence[str]) -> dict[str, KnownTask]:
         """What is known of these task ids."""
         late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, OfLife)]
-        found = await self._ask(_TASKS, _json(task_ids), self._wait_s, _life_or_claim)
+        found = await self._ask_short(_TASKS, _json(task_ids), _life_or_claim)
         newest = {life.task_id: life for life in found if isinstance(life, Life)}
         for row in late:
             learn(newest, row)
@@ -125,7 +130,7 @@ class Reader:
     async def known_dispatches(self, dispatch_ids: Sequence[str]) -> dict[str, KnownDispatch]:
         """What is known of these dispatches."""
         late = self._unwritten.of_dispatches(dispatch_ids)
-        stored = await self._ask(_DISPATCHES, _json(dispatch_ids), self._wait_s, known_dispatch)
+        stored = await self._ask_short(_DISPATCHES, _json(dispatch_ids), known_dispatch)
         return completed(stored, late)
 
     async def open_dispatches(self, router: str) -> list[KnownDispatch]:
@@ -142,7 +147,7 @@ class Reader:
     async def waiters(self, task_ids: Sequence[str]) -> dict[str, list[Joined]]:
         """Who else waits for these tasks, in the order they came."""
         late = [row for row in self._unwritten.of_tasks(task_ids) if isinstance(row, Joined)]
-        stored = await self._ask(_WAITERS, _json(task_ids), self._wait_s, joined)
+        stored = await self._ask_short(_WAITERS, _json(task_ids), joined)
         found: dict[str, dict[tuple[str, str | None], Joined]] = {}
         for waiter in (*stored, *late):
             found.setdefault(waiter.task_id, {}).setdefault((waiter.reply_to, waiter.correlation_id), waiter)
@@ -160,6 +165,15 @@ class Reader:
     async def manifests(self) -> list[str]:
         """The manifest of every agent that was seen last, as JSON."""
         return await self._ask(_MANIFESTS, (), START_S, lambda row: str(row[0]))
+
+    async def _ask_short(
+        self, sql: str, parameters: tuple[object, ...], read: Callable[[Sequence[Any]], ReadT]
+    ) -> list[ReadT]:
+        """What is asked with every turn: at once, if that is possible."""
+        rows = await self._at_once.rows(sql, parameters)
+        if rows is None:
+            return await self._ask(sql, parameters, self._wait_s, read)
+        return [value for row in rows for value in self._sensible(read, row)]
 
     async def _ask(
         self,
@@ -202,9 +216,9 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading_known_tasks(path: Path, wait_s: float) -> AsyncIterator[KnownTasks]:
+async def reading_known_tasks(path: Path, wait_s: float, clock: Clock) -> AsyncIterator[KnownTasks]:
     """What a store knows of tasks, for whoever only asks that. A store that is away knows nothing."""
-    reader = Reader(path, wait_s, Unwritten(), StoreStats())
+    reader = Reader(path, wait_s, Unwritten(), StoreStats(), clock)
     try:
         yield reader.known_tasks
     finally:

@@ -26,7 +26,7 @@ class SqliteStore:
     def __init__(self, path: Path, limits: Limits, clock: Clock) -> None:
         self._stats = StoreStats()
         self._writer = Writer(path, limits, clock, self._stats)
-        self._reader = Reader(path, limits.wait_s, self._writer.unwritten, self._stats)
+        self._reader = Reader(path, limits.wait_s, self._writer.unwritten, self._stats, clock)
         self._open = AsyncExitStack()
 
     @classmethod

@@ -12,7 +12,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Row
-from reach_worker.store import SqliteStore, StoreReader
+from reach_worker.store import SqliteStore, StoreReader, at_once
 from reach_worker.store.writer import Limits
 from tests.store.sample import accepted, dead, decided, dispatched, joined, seen, started, succeeded
 from tests.store.trouble import count, full_disk, locked, recorded, spilled
@@ -278,7 +278,10 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_without_patience_there_is_no_answer_and_no_error(path: Path) -> None:
+async def test_without_patience_there_is_no_answer_and_no_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_once, "OPEN_S", 0.0)
     async with opened(path, wait_s=0) as store:
         with locked(path):
             assert not await store.record([accepted("t1")])

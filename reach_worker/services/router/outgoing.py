@@ -15,7 +15,7 @@ from reach_worker.services.router.waiters import Waiters
 UNRECORDED: Final = 1
 """Batches that may be on their way to the store when the next turn decides, where there are other routers."""
 UNRECORDED_ALONE: Final = 1_000
-"""Steps, where there are none. A transaction in which SQLite tidies up takes as long as ten others: it holds up nothing."""
+"""Steps, where there are none. A transaction in which SQLite tidies up takes as long as ten: it holds up nothing."""
 
 
 class Outgoing:
