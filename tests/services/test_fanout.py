@@ -7,9 +7,12 @@ import pytest
 
 from reach_worker.core.cancel import CancelRequest
 from reach_worker.core.duplicates import TaskState
+from reach_worker.core.group import ROUND
+from reach_worker.core.message import Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import AnswerLost
+from reach_worker.services.router.groups import DOUBT_S
 from reach_worker.testing import Fate
 from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
 from tests.services.stage import CALLER, Stage, rules
@@ -136,6 +139,76 @@ async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended(
     assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
     assert [told["status"] for told in stage.answers()] == ["succeeded"]
     assert stage.letters() == []
+
+
+async def test_what_another_router_led_is_not_ended_while_the_store_cannot_tell_whether_it_has_ended() -> (
+    None
+):
+    """Its leader ended it, and died before it let go of the watch."""
+    stage = Stage()
+    await stage.two_routers()
+    a, b = await stage.agent("a", script=hold), await stage.agent("b", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=30_000)
+    await stage.settle()
+    owner = leg(a).dispatch.envelope.group_owner
+    (watch,) = (
+        d for queue in stage.broker.queues for d in stage.broker.messages(queue) if ROUND in d.headers
+    )
+    for agent in (a, b):
+        await agent.end(leg(agent))
+    await stage.settle()
+    assert stage.answer("t")["status"] == "succeeded"
+
+    stage.kill(next(router for router in stage.routers if router.desk.router_id == owner))
+    stage.broker.publish(Message(watch.queue, watch.body, watch.headers))
+    stage.store.away = True
+    await stage.pass_time(40)
+    stage.store.away = False
+    await stage.come_to_rest()
+    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
+    assert [told["status"] for told in stage.answers()] == ["succeeded"]
+
+
+async def test_a_store_that_stays_away_ends_no_group_for_ever() -> None:
+    stage = Stage()
+    await stage.two_routers()
+    a = await stage.agent("a", script=hold)
+    stage.publish("t", mode="fanout")
+    await stage.settle()
+    owner = leg(a).dispatch.envelope.group_owner
+    stage.kill(next(router for router in stage.routers if router.desk.router_id == owner))
+    stage.store.away = True
+    await stage.pass_time(60)
+    assert stage.answers() == []
+    await a.end(leg(a))
+    await stage.pass_time(stage.policies.timeouts.fanout_s + DOUBT_S)
+    assert stage.answer("t")["status"] in ("succeeded", "dead_letter")
+
+
+async def test_a_router_that_was_frozen_asks_the_store_before_it_ends_a_group_and_waits_for_its_word() -> (
+    None
+):
+    stage = Stage()
+    await stage.two_routers()
+    a = await stage.agent("a", script=hold)
+    stage.publish("t", mode="fanout", deadline_ms=60_000)
+    await stage.settle()
+    owner = leg(a).dispatch.envelope.group_owner
+    (frozen,) = [router for router in stage.routers if router.desk.router_id == owner]
+    stage.routers.remove(frozen)
+    frozen.bus.disconnect()
+    await a.end(leg(a))
+    await stage.pass_time(65)
+    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
+
+    stage.routers.append(frozen)
+    stage.store.away = True
+    frozen.bus.connect()
+    await stage.pass_time(20)
+    stage.store.away = False
+    await stage.come_to_rest()
+    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
+    assert [told["status"] for told in stage.answers()] == ["succeeded"]
 
 
 async def test_one_that_is_dead_is_missing_and_nobody_waits_for_it() -> None:

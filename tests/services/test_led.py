@@ -33,7 +33,7 @@ def ended(leg: Leg, result: Any) -> LegEnd:
 def test_an_answer_is_never_larger_than_twice_a_task(way: str) -> None:
     task = fanout(way)
     results = {leg: "x" * size for leg, size in ((A, 3_000), (B, 40_000), (C, 22_000))}
-    group = Group(ENVELOPE, task, b"", Round(1, "r1", 9, tuple(results)), room(task, 64_000))
+    group = Group(ENVELOPE, task, b"", Round(1, "r1", 9, tuple(results)), room(task, 64_000), 1)
     for leg, result in results.items():
         group.take(leg, ended(leg, result))
     found = aggregate(task, Gathered(tuple(group.ends.values()), ()))
@@ -46,7 +46,7 @@ def test_an_answer_is_never_larger_than_twice_a_task(way: str) -> None:
 
 
 def test_the_first_end_of_a_leg_counts_and_takes_room_once() -> None:
-    group = Group(ENVELOPE, fanout("all"), b"", Round(1, "r1", 9, (A, B)), 150)
+    group = Group(ENVELOPE, fanout("all"), b"", Round(1, "r1", 9, (A, B)), 150, 1)
     group.take(A, ended(A, 1))
     left = group.room
     group.take(A, ended(A, 2))

@@ -49,6 +49,8 @@ from reach_worker.services.router.messages import retry_message, returned_messag
 log = logging.getLogger(__name__)
 
 REMEMBERED: Final = 10_000
+DOUBT_S: Final = 60.0
+"""So long a group that another process led waits for the store to tell whether it has ended."""
 
 
 class Groups:
@@ -61,6 +63,7 @@ class Groups:
         self._lost = LostLegs(desk, store)
         self._open: dict[str, Group] = {}
         self._over: OrderedDict[str, int] = OrderedDict()
+        self._doubted: OrderedDict[str, float] = OrderedDict()
         self._out: list[Message] = []
         self._deciding: set[str] = set()
 
@@ -87,7 +90,7 @@ class Groups:
         if until is None and not race:
             until = desk.clock.utc_us() + int(desk.policies.timeouts.fanout_s * MICROSECONDS)
         of = Round(envelope.next_attempt, desk.router_id, until, legs, tuple(missing))
-        group = Group(envelope, admitted.task, admitted.body, of, self._room(admitted.task))
+        group = Group(envelope, admitted.task, admitted.body, of, self._room(admitted.task), desk.session)
         step = Step([waiting.delivery])
         step.send = [
             *(
@@ -149,7 +152,8 @@ class Groups:
                 steps.append(Step([delivery]))
                 continue
             group.take(leg, end)
-            steps.append(self._judge(group, delivery) or Step([delivery]))
+            certain = group.session == self._desk.session  # else the next look asks the store before
+            steps.append((self._judge(group, delivery) if certain else None) or Step([delivery]))
         return steps
 
     def spoke(self, dispatch: Dispatch, delivery: Delivery) -> Step:
@@ -175,7 +179,7 @@ class Groups:
             self._out.append(Message(leader, note.body, note.headers, persistent=False, mandatory=False))
 
     async def watched(self, deliveries: Sequence[Delivery]) -> list[Step]:
-        """Watches that came back from their rung."""
+        """Watches that came back from their rung, and what follows of those legs that are lost."""
         read = [
             (delivery, envelope_from(delivery.headers), round_from(delivery.headers))
             for delivery in deliveries
@@ -202,9 +206,14 @@ class Groups:
         now = self._desk.clock.monotonic()
         steps = []
         for group in due:
-            if isinstance(standing_of_returned(group.envelope, known.get(group.envelope.task_id)), StaleCopy):
+            there = known.get(group.envelope.task_id)
+            if isinstance(standing_of_returned(group.envelope, there), StaleCopy):
                 self._close(group)
                 continue
+            if group.session != self._desk.session:
+                if self._in_doubt(group.envelope, there):
+                    continue
+                group.session = self._desk.session
             self._take_ends(group, group.round, known)
             unwanted = self._desk.hands.unwanted(group.envelope, now)
             step = self._judge(group, None) if unwanted is None else self._cancelled(group, unwanted.why)
@@ -246,6 +255,8 @@ class Groups:
             return Step([delivery])
         if of.owner != self._desk.router_id and self._desk.lives(of.owner):
             return self._not_ours(delivery, envelope, of)
+        if envelope.task_id not in self._open and self._in_doubt(envelope, known.get(envelope.task_id)):
+            return self._park(delivery, envelope, of)
         group = self._led(delivery, envelope, of)
         if isinstance(group, Refusal):
             return self._unreadable(delivery, group.error)
@@ -253,6 +264,17 @@ class Groups:
             return Step([delivery])
         self._take_ends(group, of, known)
         return self._judge(group, delivery) or self._park(delivery, envelope, of)
+
+    def _in_doubt(self, envelope: Envelope, known: KnownTask | None) -> bool:
+        """Whoever led it may have ended it, and the store does not tell. Not for ever: it stops no task."""
+        if known is not None and not self._desk.recording.away:
+            self._doubted.pop(envelope.task_id, None)
+            return False
+        now = self._desk.clock.monotonic()
+        since = self._doubted.setdefault(envelope.task_id, now)
+        if len(self._doubted) > REMEMBERED:
+            self._doubted.popitem(last=False)
+        return now - since < DOUBT_S
 
     def _take_ends(self, group: Group, of: Round, known: dict[str, KnownTask]) -> None:
         """The ends of legs that the store knows."""
@@ -284,7 +306,8 @@ class Groups:
         if isinstance(task, Refusal):
             return task
         log.info("task %s: its %s is led here now", envelope.task_id, task.mode)
-        group = Group(replace(envelope, not_before=0), task, delivery.body, of, self._room(task))
+        session = self._desk.session
+        group = Group(replace(envelope, not_before=0), task, delivery.body, of, self._room(task), session)
         self._open[envelope.task_id] = group
         return group
 

@@ -12,7 +12,8 @@ from reach_worker.core.task import Task
 class Group:
     """A group.
 
-    ``room``: bytes that are left for results. ``ends`` in the order they came. ``winner``: the leg that spoke first.
+    ``room``: bytes that are left for results. ``session``: the broker session in which it was certainly led here; after
+    that one another router may have ended it. ``ends`` in the order they came. ``winner``: the leg that spoke first.
     """
 
     envelope: Envelope
@@ -20,6 +21,7 @@ class Group:
     body: bytes
     round: Round
     room: int
+    session: int
     ends: OrderedDict[str, LegEnd] = field(default_factory=OrderedDict)
     winner: str | None = None
 
