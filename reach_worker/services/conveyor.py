@@ -53,8 +53,11 @@ class Conveyor:
             finally:
                 self._group = None
 
-    def put(self, steps: Sequence[Step]) -> None:
-        """Begin to carry steps out; none of them may need anything before it is sent (``before``, ``ahead``)."""
+    def put(self, steps: Sequence[Step], *, patient: bool) -> None:
+        """Begin to carry steps out; none of them may need anything before it is sent (``before``, ``ahead``).
+
+        ``patient``: nobody else waits for what they record.
+        """
         if self._group is None:
             raise AssertionError("the conveyor does not run")
         tasks = tasks_of(steps)
@@ -62,7 +65,7 @@ class Conveyor:
         self._unsent += 1
         self._unrecorded += 1
         self._unrecorded_steps += len(steps)
-        self._group.create_task(self._carry(steps, tasks))
+        self._group.create_task(self._carry(steps, tasks, patient=patient))
 
     def holds(self, task_ids: Iterable[str]) -> bool:
         """Something that was decided on one of these tasks is not sent yet, or has to be taken back first."""
@@ -89,7 +92,7 @@ class Conveyor:
         self._held -= tasks_of(step for step, _ in undone)
         return again
 
-    async def _carry(self, steps: Sequence[Step], tasks: set[str]) -> None:
+    async def _carry(self, steps: Sequence[Step], tasks: set[str], *, patient: bool) -> None:
         sent = done_or_undone(steps, await publish(steps, self._bus), self._bus)
         self._undone += sent.undone
         self._again += sent.again
@@ -99,7 +102,7 @@ class Conveyor:
         if sent.undone or sent.again:
             self._wake()
         # Nothing else runs before the store has the rows: whoever asks it for these tasks finds them.
-        recorded = await self._store.record(sent.rows, patient=True) if sent.rows else None
+        recorded = await self._store.record(sent.rows, patient=patient) if sent.rows else None
         self._unrecorded -= 1
         self._unrecorded_steps -= len(steps)
         self._moved.set()

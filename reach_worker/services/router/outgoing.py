@@ -56,7 +56,7 @@ class Outgoing:
             await self.carry_out(steps)
         elif steps:
             await self._waiters.add_to(steps)
-            self._conveyor.put(steps)
+            self._conveyor.put(steps, patient=self._desk.alone())
         await self._answer_late()
         await self._declare_missing()
 
