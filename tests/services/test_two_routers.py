@@ -314,3 +314,15 @@ async def test_but_not_for_ever() -> None:
     assert stage.answers() == []
     await stage.pass_time(100, step=1)
     assert stage.answer("t1")["status"] == "succeeded"
+
+
+async def test_also_where_the_router_that_settled_it_has_stopped_since() -> None:
+    stage = Stage()
+    r1 = await unheard_of(stage, settled=True)
+    stage.kill(next(router for router in stage.routers if router is not r1))
+    await stage.pass_time(100, step=1)
+    stage.store.away = False
+    await stage.come_to_rest()
+    assert len(stage.ends("t1")) == 1
+    assert len(stage.outcomes("t1")) == 1
+    assert r1.leases == 0

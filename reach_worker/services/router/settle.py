@@ -131,11 +131,11 @@ class Settlement:
     def _found_out_later(self, told: Told, known: KnownDispatch | None) -> bool:
         """Another router may have settled it while we heard nothing, and the store does not tell: looked at again soon.
 
-        Not for ever: a store that is away stops no task.
+        Whether there is another one now says nothing of that time. Not for ever: a store that is away stops no task.
         """
         desk, dispatch = self._desk, told.dispatch
         flight = desk.hands.in_flight.get(dispatch.dispatch_id)
-        unheard = flight is not None and flight.session != desk.session and not desk.alone()
+        unheard = flight is not None and flight.session != desk.session
         told_by_store = known is not None and not desk.recording.away
         until = dispatch.dispatched_at + longest_out_us(desk, dispatch.envelope.capability) + DOUBT_US
         if not unheard or told_by_store or desk.clock.utc_us() > until:
