@@ -14,6 +14,7 @@ class Group:
 
     ``room``: bytes that are left for results. ``session``: the broker session in which it was certainly led here; after
     that one another router may have ended it. ``ends`` in the order they came. ``winner``: the leg that spoke first.
+    ``silent``: dispatches of legs of which nothing is heard, with the session and the monotonic seconds since when.
     """
 
     envelope: Envelope
@@ -24,6 +25,7 @@ class Group:
     session: int
     ends: OrderedDict[str, LegEnd] = field(default_factory=OrderedDict)
     winner: str | None = None
+    silent: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def leg(self, task_id: str) -> Leg | None:
         """The leg of that id."""

@@ -7,6 +7,7 @@ all its legs, so here the task goes on all the same: the leg has timed out, and 
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import KnownTask, TaskState
@@ -45,18 +46,29 @@ class LostLegs:
         steps = []
         for dispatch_id, dispatch in (await self._store.known_dispatches(list(overdue))).items():
             group, leg = overdue[dispatch_id]
-            if not dispatch.settled and self._out_for_long(dispatch.capability, dispatch.at):
+            out_for_long = not dispatch.settled and self._out_for_long(dispatch.capability, dispatch.at)
+            if out_for_long and self._listened_for_long(group, dispatch):
                 steps.append(self._end(group, leg, dispatch))
         return steps
 
     def _may_be_lost(self, group: Group, leg: Leg, there: KnownTask) -> bool:
         hands = self._desk.hands
-        held = leg.task_id in hands.by_task or leg.task_id in hands.waiting or leg.task_id in hands.closing
+        places = (hands.by_task, hands.waiting, hands.recalled, hands.closing)
+        held = any(leg.task_id in place for place in places) or there.dispatch_id in hands.settling
         under_way = there.state is TaskState.UNDER_WAY and leg.task_id not in group.ends
         return under_way and not held and self._out_for_long(group.envelope.capability, there.dispatched_at)
 
     def _out_for_long(self, capability_id: str, since_us: int) -> bool:
         return self._desk.clock.utc_us() > since_us + longest_out_us(self._desk, capability_id)
+
+    def _listened_for_long(self, group: Group, dispatch: KnownDispatch) -> bool:
+        """For as long as it may be out, in this session: before, its word may wait for us, or for whoever sent it."""
+        desk, now = self._desk, self._desk.clock.monotonic()
+        session, since = group.silent.get(dispatch.dispatch_id, (desk.session, now))
+        if session != desk.session:
+            session, since = desk.session, now
+        group.silent[dispatch.dispatch_id] = session, since
+        return (now - since) * MICROSECONDS >= longest_out_us(desk, dispatch.capability)
 
     def _end(self, group: Group, leg: Leg, known: KnownDispatch) -> Step:
         """As if its router had found out that nothing is heard of it; whoever turns up after all is too late."""
@@ -75,11 +87,12 @@ class LostLegs:
         error = f"no word from {known.agent_id} for {(now_us - known.at) / MICROSECONDS:.0f} s"
         log.warning("leg %s is given up: %s", leg.task_id, error)
         outcome = found_out(dispatch, OutcomeClass.TIMEOUT, error, started=True)
-        tried = envelope.with_attempt(attempt_of(dispatch, outcome, now_us))
+        tried = envelope.with_attempt(replace(attempt_of(dispatch, outcome, now_us), number=known.attempt))
         unknown = envelope.side_effects or self._side_effects(known.capability)
         reason = DeadLetterReason.OUTCOME_UNKNOWN if unknown else DeadLetterReason.ATTEMPTS_EXHAUSTED
-        rows: list[Row] = [outcome_row(dispatch, outcome, Standing.CURRENT, now_us)]
-        step = desk.bury(tried, group.body, reason, error, delivery=None, rows=rows)
+        row = outcome_row(dispatch, outcome, Standing.CURRENT, now_us)
+        rows: list[Row] = [replace(row, attempt=known.attempt, capability=known.capability)]
+        step = desk.bury(tried, group.body, reason, error, delivery=None, rows=rows, by=known.dispatch_id)
         step.undo = _nothing
         return step
 
