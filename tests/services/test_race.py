@@ -120,6 +120,32 @@ async def test_a_leg_that_another_router_has_sent_wins_all_the_same(to_leader: b
     assert agent.may_go == [work.dispatch.dispatch_id]
 
 
+async def test_an_older_agents_note_of_a_later_round_that_another_router_leads_is_passed_on() -> None:
+    stage = Stage()
+    await stage.two_routers()
+    agents = [await stage.agent(name, script=hold, slots=8) for name in ("a", "b", "c")]
+    for number in range(12):
+        stage.publish(f"t{number}", mode="race")
+    await stage.settle()
+    led_by = {w.dispatch.envelope.group: w.dispatch.envelope.group_owner for a in agents for w in a.held}
+    for agent in agents:
+        for work in list(agent.held):
+            await agent.end(work, Reply(OutcomeClass.FAILED, "round one"))
+    await stage.pass_time(3, step=0.5)
+    agent, work = next(
+        (agent, work)
+        for agent in agents
+        for work in agent.held
+        if work.dispatch.owner
+        == led_by.get(work.dispatch.envelope.group)
+        != work.dispatch.envelope.group_owner
+    )
+    await agent.speak(work, to=stage.names.outcomes(work.dispatch.owner))
+    await stage.settle()
+    assert work.dispatch.dispatch_id not in agent.stopped
+    assert agent.may_go == [work.dispatch.dispatch_id]
+
+
 async def test_an_error_that_comes_first_is_an_attempt_of_its_own_and_what_follows_is_in_the_open() -> None:
     stage = Stage()
     a, b = await start(stage, "a", "b")
@@ -552,7 +578,7 @@ async def test_a_leg_that_is_lost_with_its_queue_and_its_router_is_given_up_and_
     stage.kill(stage.r1)
     await stage.router("r1")
     await stage.agent("a", script=succeed)
-    await stage.pass_time(200)
+    await stage.pass_time(300)
 
     told = stage.answer("t")
     assert (told["status"], told["attempt"]) == ("succeeded", 2)

@@ -166,17 +166,17 @@ class Groups:
                 self._stop_others(group)
             key = go_key if group.winner == dispatch.envelope.task_id else cancel_key
             self._tell(dispatch, key)
-        elif dispatch.envelope.group in self._over:
+        elif not self._passed_on(dispatch.envelope, delivery) and dispatch.envelope.group in self._over:
             self._tell(dispatch, cancel_key)
-        else:
-            self._pass_on(dispatch.envelope, delivery)
         return Step([delivery])
 
-    def _pass_on(self, envelope: Envelope, note: Delivery) -> None:
+    def _passed_on(self, envelope: Envelope, note: Delivery) -> bool:
         """A leg of a race that another router leads: an older agent tells who has sent it. It is told again anyway."""
         leader = self._desk.names.outcomes(envelope.group_owner)
-        if envelope.group_owner and note.queue != leader:
-            self._out.append(Message(leader, note.body, note.headers, persistent=False, mandatory=False))
+        if not envelope.group_owner or note.queue == leader:
+            return False
+        self._out.append(Message(leader, note.body, note.headers, persistent=False, mandatory=False))
+        return True
 
     async def watched(self, deliveries: Sequence[Delivery]) -> list[Step]:
         """Watches that came back from their rung, and what follows of those legs that are lost."""
