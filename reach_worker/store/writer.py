@@ -63,6 +63,7 @@ class Writer:
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
         self._wrote_at = float("-inf")
+        self._keeping = asyncio.Lock()
         self._full = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -146,7 +147,8 @@ class Writer:
 
     async def _gather(self) -> None:
         """Rows that nobody waits for wait for others: a transaction costs as much as the rows of several tasks."""
-        left = self._wrote_at + self._limits.gather_s - self._clock.monotonic()
+        gather_s = min(self._limits.gather_s, self._limits.wait_s / 4)
+        left = self._wrote_at + gather_s - self._clock.monotonic()
         if left > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
@@ -216,10 +218,13 @@ class Writer:
         Also what the file did not take a moment ago. It is written again from there when the database is back, which
         changes nothing.
         """
-        entries = self.unwritten.not_kept()
-        lines = list(self._lines(row for entry in entries for row in entry.rows))
         with suppress(TimeoutError, OutsideWorld):
-            async with asyncio.timeout(self._limits.wait_s):
+            async with (
+                asyncio.timeout(self._limits.wait_s),
+                self._keeping,
+            ):  # one of all that wait keeps it for all
+                entries = self.unwritten.not_kept()
+                lines = list(self._lines(row for entry in entries for row in entry.rows))
                 await self._spill.append(b"".join(lines))
             for entry in entries:
                 entry.kept = True

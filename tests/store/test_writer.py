@@ -12,7 +12,7 @@ from reach_worker.clock import SystemClock
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.ports import Row
-from reach_worker.store import SqliteStore, StoreReader, at_once
+from reach_worker.store import SqliteStore, StoreReader
 from reach_worker.store.writer import Limits
 from tests.store.sample import accepted, dead, decided, dispatched, joined, seen, started, succeeded
 from tests.store.trouble import count, full_disk, locked, recorded, spilled
@@ -278,10 +278,7 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_without_patience_there_is_no_answer_and_no_error(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(at_once, "OPEN_S", 0.0)
+async def test_without_patience_there_is_no_answer_and_no_error(path: Path) -> None:
     async with opened(path, wait_s=0) as store:
         with locked(path):
             assert not await store.record([accepted("t1")])
@@ -321,3 +318,21 @@ async def test_a_full_batch_and_the_end_wait_for_nobody(path: Path) -> None:
                 await asyncio.wait([last], timeout=0.001)
         await last
     assert count(path, "tasks") == 5
+
+
+async def test_what_many_wait_for_is_kept_once(path: Path) -> None:
+    async with opened(path, wait_s=0.1) as store:
+        await recorded(store, accepted("t0"))
+        with locked(path):
+            waiting = [store.record([accepted(f"t{number}")], patient=True) for number in range(1, 200)]
+            assert not any(await asyncio.gather(*waiting))
+            assert spilled(path) == 199
+        await recorded(store, accepted("t200"))
+    assert count(path, "tasks") == 201
+
+
+async def test_rows_never_gather_for_longer_than_somebody_waits(path: Path) -> None:
+    limits = Limits(wait_s=4.0, gather_s=1_000.0)
+    async with SqliteStore(path, limits, SystemClock()) as store:
+        assert await store.record([accepted("first")], patient=True)
+        assert await store.record([accepted("second")], patient=True)
