@@ -130,12 +130,15 @@ async def connect(path: Path, busy_s: float) -> aiosqlite.Connection:
     return connection
 
 
-async def connect_to_read(path: Path, busy_s: float) -> aiosqlite.Connection:
-    """Open the store to read only, also while others write it. Raises as :func:`connect` does."""
+async def connect_to_read(path: Path, busy_s: float, *, any_thread: bool = False) -> aiosqlite.Connection:
+    """Open the store to read only, also while others write it. Raises as :func:`connect` does.
+
+    ``any_thread``: it is used in others than its own, see :mod:`.at_once`; SQLite has a lock for that.
+    """
     if not await asyncio.to_thread(path.exists):
         raise StoreUnavailable(f"{path}: there is no store yet; a router makes it when it starts")
     with our_errors(path):
-        async with _opened(_read_only(path), busy_s) as (connection, keep):
+        async with _opened(_read_only(path), busy_s, any_thread=any_thread) as (connection, keep):
             version = await _version_at_once(connection, path)
             if version < schema_version():
                 raise StoreUnavailable(
@@ -152,15 +155,12 @@ def _read_only(path: Path) -> str:
 
 @asynccontextmanager
 async def _opened(
-    database: str, busy_s: float
+    database: str, busy_s: float, *, any_thread: bool = False
 ) -> AsyncIterator[tuple[aiosqlite.Connection, Callable[[], object]]]:
-    """A connection, closed again unless it is kept. Transactions are ours: ``isolation_level`` is off.
-
-    Any thread may use it, see :mod:`.at_once`: SQLite has a lock of its own.
-    """
+    """A connection, closed again unless it is kept. Transactions are ours: ``isolation_level`` is off."""
     async with AsyncExitStack() as stack:
         connecting = aiosqlite.connect(
-            database, uri=database.startswith("file:"), isolation_level=None, check_same_thread=False
+            database, uri=database.startswith("file:"), isolation_level=None, check_same_thread=not any_thread
         )
         connection = await stack.enter_async_context(connecting)
         await connection.execute_fetchall(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")

@@ -19,11 +19,11 @@ from reach_worker.core.outcome import OutcomeClass
 from reach_worker.core.success import Track, TrackRecord
 from reach_worker.errors import OutsideWorld, StoreUnavailable
 from reach_worker.ports import Claimed, Clock, Ended, Joined, KnownDispatch, Standing
-from reach_worker.store.at_once import AtOnce
+from reach_worker.store.at_once import AtOnce, Haste
 from reach_worker.store.counts import COUNTS_AND_TIMES, track_of
 from reach_worker.store.database import StoreBusy, connect_to_read, our_errors, sense
 from reach_worker.store.facts import Life, OfLife, completed, learn, with_claim
-from reach_worker.store.link import Link
+from reach_worker.store.link import Link, Seen
 from reach_worker.store.records import ended, joined, known_dispatch, sound
 from reach_worker.store.stats import StoreStats, worth_saying
 from reach_worker.store.unwritten import Unwritten
@@ -107,8 +107,9 @@ class Reader:
         self._wait_s = wait_s
         self._unwritten = unwritten
         self._stats = stats
-        self._link = Link(path, lambda: connect_to_read(path, wait_s))
-        self._at_once = AtOnce(path, clock)
+        seen = Seen()
+        self._link = Link(path, lambda: connect_to_read(path, wait_s), seen)
+        self._at_once = AtOnce(path, clock, Haste(open_s=wait_s / 4), seen)
 
     async def close(self) -> None:
         """Let go of the file."""
