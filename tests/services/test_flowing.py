@@ -1,5 +1,6 @@
 """A router that decides while what it decided before is still on its way to the broker and the store."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -7,9 +8,11 @@ import pytest
 from reach_worker.core.envelope import GROUP
 from reach_worker.core.message import Delivery
 from reach_worker.ports import Dispatched, Ended
-from reach_worker.services.router import outgoing
+from reach_worker.services.conveyor import Conveyor
+from reach_worker.services.effects import Step
 from reach_worker.testing import Fate
 from tests.services.flowing import FlowingBus, FlowingStage, rounds
+from tests.store.sample import accepted
 
 
 @pytest.fixture
@@ -160,20 +163,18 @@ async def test_what_comes_while_an_ordinary_turn_waits_is_not_taken_for_ordinary
     assert not stage.letters()
 
 
-async def test_the_store_is_never_far_behind(stage: FlowingStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    behind = 8
-    monkeypatch.setattr(outgoing, "UNRECORDED_ALONE", behind)
-    agent = await stage.agent("a", slots=20, script=lambda _: None)
+async def test_the_store_is_never_further_behind_than_is_allowed(stage: FlowingStage) -> None:
+    conveyor = Conveyor(stage.r1.bus, stage.store, lambda: None, lambda _steps, _recorded: None)
     stage.store.committed.clear()
-    for number in range(behind + 1):
-        stage.publish(f"t{number}")
-        await stage.serving["r1"].turn()
-        await rounds(20)
-    stage.publish("late")
-    turn = stage.serving["r1"].begin()
-    await rounds(50)
-    assert not turn.done()
-    stage.store.committed.set()
-    await turn
-    await stage.settle()
-    assert {work.task_id for work in agent.held} == {"late", *(f"t{n}" for n in range(behind + 1))}
+    async with conveyor.running(), asyncio.TaskGroup() as group:
+        for number in range(3):
+            conveyor.put([Step(rows=[accepted(f"t{number}")]) for _ in range(4)], patient=True)
+        await conveyor.recorded_but(3)
+        await conveyor.recorded_but_steps(12)
+        waiting = [
+            group.create_task(conveyor.recorded_but(2)),
+            group.create_task(conveyor.recorded_but_steps(11)),
+        ]
+        await rounds(50)
+        assert not any(one.done() for one in waiting)
+        stage.store.committed.set()

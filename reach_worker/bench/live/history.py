@@ -5,6 +5,7 @@ in random places, and times that lie in the past. One task in a hundred ends as 
 """
 
 import asyncio
+import os
 import sqlite3
 from contextlib import closing
 from itertools import islice
@@ -44,6 +45,7 @@ async def made(path: Path, outcomes: int) -> Path:
                 await store.record(rows)
     if outcomes > MODELS:
         await asyncio.to_thread(_multiply, path, outcomes)
+        await asyncio.to_thread(os.sync)  # or the disk is busy with it while the first one is measured
     return path
 
 
