@@ -1,5 +1,6 @@
 """Whatever dies, in whatever order, a task that was given to a worker without any of our code has an end."""
 
+import os
 from typing import Any
 
 import pytest
@@ -80,7 +81,11 @@ async def play(routers: int, events: list[tuple[Any, ...]]) -> Stage:
 
 
 @pytest.mark.parametrize("routers", [1, 2])
-@settings(max_examples=30, deadline=None)
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),  # the same ones in CI every time; new ones everywhere else
+)
 @given(st.lists(EVENTS, max_size=12))
 async def test_every_task_has_its_end_and_its_answer(routers: int, events: list[tuple[Any, ...]]) -> None:
     stage = await play(routers, events)

@@ -1,5 +1,6 @@
 """Whatever goes wrong while a race or a fan-out runs, its task has one end, and everybody who asked has an answer."""
 
+import os
 from typing import Any
 
 import pytest
@@ -135,7 +136,11 @@ EACH_AT_THE_WRONG_ROUTER: list[tuple[object, ...]] = [
 
 
 @pytest.mark.parametrize("routers", [1, 2])
-@settings(max_examples=20, deadline=None)
+@settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),  # the same ones in CI every time; new ones everywhere else
+)
 @example(EACH_AT_THE_WRONG_ROUTER, ["vote", "all"])
 @given(
     st.lists(EVENTS, max_size=12),
