@@ -3,16 +3,29 @@
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.testing import Fate
 from tests.services.flowing import FlowingStage
 from tests.services.stage import rules
-from tests.services.test_conservation import EVENTS, RETRIES, Event, Play
+from tests.services.test_conservation import (
+    AFTER,
+    EFFECTS,
+    EVENTS,
+    ONE,
+    RELEASED,
+    RETRIES,
+    Event,
+    Mishap,
+    Play,
+    SessionLost,
+)
 
 
 async def flow(delays: Sequence[int], routers: int, events: Sequence[Event]) -> None:
@@ -29,6 +42,17 @@ async def flow(delays: Sequence[int], routers: int, events: Sequence[Event]) -> 
         await stage.all_over()
 
 
+@example(  # what was waited for, and behind an earlier outcome that came again with it, cast doubt on it
+    delays=[22, 11, 9, 36, 6],
+    events=[
+        SessionLost(AFTER, 1),
+        Mishap(2, Fate.REFUSED, 0),
+        Mishap(2, Fate.LOST, 0),
+        EFFECTS,
+        replace(RELEASED, unacknowledged=True, to="text.one"),
+        ONE,
+    ],
+)
 @pytest.mark.parametrize("routers", [1, 2])
 @settings(
     max_examples=60,

@@ -1,7 +1,7 @@
 """SETTLE: outcomes, each acted on if it is of its task's current dispatch; what follows is in :mod:`consequences`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -82,6 +82,7 @@ class Settlement:
         if unsure:
             dispatches = await self._store.known_dispatches([t.dispatch.dispatch_id for t in unsure])
             tasks = await self._store.known_tasks(list({t.dispatch.envelope.task_id for t in unsure}))
+            told = self._waited_for_first(told, tasks)
         steps, at = [], self._desk.moment()
         for each in told:
             if each.delivery is None and self._found_out_later(
@@ -92,6 +93,17 @@ class Settlement:
             if step is not None:
                 steps.append(step)
         return steps
+
+    def _waited_for_first(self, told: Sequence[Told], tasks: Mapping[str, KnownTask]) -> list[Told]:
+        """What is waited for comes first: an earlier outcome that has come again raises no doubt about it then."""
+
+        def not_waited_for(one: Told) -> bool:
+            task_id, dispatch_id = one.dispatch.envelope.task_id, one.dispatch.dispatch_id
+            known = tasks.get(task_id)
+            by_us = self._desk.hands.by_task.get(task_id) == dispatch_id
+            return not by_us and (known is None or known.dispatch_id != dispatch_id)
+
+        return sorted(told, key=not_waited_for)
 
     async def over(self, dispatches: Sequence[Dispatch]) -> dict[str, str]:
         """Those of these dispatches that are not their task's current one (any more), each with why."""
