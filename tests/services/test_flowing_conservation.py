@@ -11,20 +11,29 @@ from hypothesis import strategies as st
 
 from reach_worker.core.backoff import RetryPolicy
 from reach_worker.core.breaker import BreakerPolicy
+from reach_worker.core.outcome import OutcomeClass
 from reach_worker.testing import Fate
 from tests.services.flowing import FlowingStage
 from tests.services.stage import rules
 from tests.services.test_conservation import (
     AFTER,
+    BEFORE,
+    DONE_TWICE,
     EFFECTS,
     EVENTS,
+    LIMITED,
     ONE,
     RELEASED,
     RETRIES,
+    TIMEOUT,
     Event,
     Mishap,
+    Outcome,
     Play,
+    RouterKilled,
     SessionLost,
+    StoreAway,
+    Turn,
 )
 
 
@@ -51,6 +60,23 @@ async def flow(delays: Sequence[int], routers: int, events: Sequence[Event]) -> 
         EFFECTS,
         replace(RELEASED, unacknowledged=True, to="text.one"),
         ONE,
+    ],
+)
+@example(  # two routers began it while the store was away: the branch that was let go must not count afterwards
+    delays=[16],
+    events=[
+        SessionLost(None, 0),
+        StoreAway(away=True),
+        replace(ONE, task_id="t1"),
+        ONE,
+        ONE,
+        replace(DONE_TWICE, to="text.one"),
+        replace(LIMITED, started=True, unacknowledged=True, to="text.one"),
+        RouterKilled(AFTER, 0),
+        Turn(35.0),
+        SessionLost(BEFORE, 0),
+        Outcome(OutcomeClass.UNAVAILABLE, started=True, twice=True, unacknowledged=False),
+        replace(TIMEOUT, unacknowledged=True),
     ],
 )
 @pytest.mark.parametrize("routers", [1, 2])

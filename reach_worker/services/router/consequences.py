@@ -14,7 +14,7 @@ from reach_worker.core.outcome import Attempt, DeadLetterReason
 from reach_worker.core.recovery import Bury, Cancelled, Done, TryAgain, next_step, not_again
 from reach_worker.core.slots import Lease
 from reach_worker.core.task import Refusal, decode_task
-from reach_worker.ports import Ended, KnownDispatch, Row, Sent, Standing
+from reach_worker.ports import Ended, KnownDispatch, OutcomeSeen, Row, Sent, Standing
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
 from reach_worker.services.router.desk import Desk, Moment
@@ -165,5 +165,12 @@ def _with(effect: Step | None, superseded: Sequence[Waiting]) -> Step:
     """And what waits here otherwise is let go."""
     step = effect or Step()
     step.acks += [one.delivery for one in superseded]
-    step.rows += [row for one in superseded for row in one.rows]
+    step.rows += [_not_acted_on(row) for one in superseded for row in one.rows]
     return step
+
+
+def _not_acted_on(row: Row) -> Row:
+    """An outcome that led to what is let go: as one that counts, its branch would be the one that goes on."""
+    if isinstance(row, OutcomeSeen) and row.standing is Standing.CURRENT:
+        return replace(row, standing=Standing.STALE)
+    return row
