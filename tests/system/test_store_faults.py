@@ -146,6 +146,11 @@ def test_what_could_not_be_written_until_the_end_is_kept_for_the_next_start(
 Tasks = Mapping[str, Mapping[str, Any]]
 
 
+def ended_in(store: Path) -> set[str]:
+    """Tasks that have ended, as the store has it."""
+    return {task_id for task_id, history in histories(store).items() if history.ends}
+
+
 def some(when: str) -> Tasks:
     return {f"{when}-{number}": {"capability": ONLY} for number in range(10)}
 
@@ -187,7 +192,11 @@ def test_a_store_damaged_while_it_is_used_is_told_and_what_was_not_written_goes_
     processes: Processes, caller: Caller
 ) -> None:
     fleet = CrewAtWork(processes, ["crew-1"])
-    done(caller, some("before"))
+    before = some("before")
+    done(caller, before)
+    caller.until(
+        lambda: ended_in(fleet.store) >= set(before)
+    )  # an answer is there a moment before its record
     damage_live(fleet.store)
     meanwhile, after = some("meanwhile"), some("after")
     done(caller, meanwhile)

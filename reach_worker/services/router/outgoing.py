@@ -56,7 +56,7 @@ class Outgoing:
             await self.carry_out(steps)
         elif steps:
             await self._waiters.add_to(steps)
-            self._conveyor.put(steps, patient=self._desk.alone())
+            self._conveyor.put(steps, patient=self._desk.alone() and not any(map(_ends_badly, steps)))
         await self._answer_late()
         await self._declare_missing()
 
@@ -104,3 +104,8 @@ class Outgoing:
         for name in sorted(self._dispatcher.missing_queues):
             await self._bus.declare_queue(name)
         self._dispatcher.missing_queues.clear()
+
+
+def _ends_badly(step: Step) -> bool:
+    """A dead letter that is not recorded before a crash is one that is sent twice."""
+    return step.ended is not None and bool(step.send)
