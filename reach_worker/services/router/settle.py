@@ -147,10 +147,12 @@ class Settlement:
         """
         desk, dispatch = self._desk, told.dispatch
         flight = desk.hands.in_flight.get(dispatch.dispatch_id)
-        unheard = flight is not None and flight.session != desk.session
-        told_by_store = known is not None and not desk.recording.away
+        if flight is None or flight.session == desk.session:
+            return False
+        # One that we have not recorded nobody has settled, or its record would be there.
+        told_by_store = not desk.recording.away and (known is not None or bool(flight.rows))
         until = dispatch.dispatched_at + longest_out_us(desk, dispatch.envelope.capability) + DOUBT_US
-        if not unheard or told_by_store or desk.clock.utc_us() > until:
+        if told_by_store or desk.clock.utc_us() > until:
             return False
         return desk.fleet.leases.put_off(dispatch.dispatch_id, desk.clock.monotonic() + AGAIN_S)
 
