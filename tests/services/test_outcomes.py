@@ -9,7 +9,8 @@ from reach_worker.core.dispatch import DISPATCH, outcome_headers
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.envelope import ATTEMPTS, CRASHES
 from reach_worker.core.outcome import DeadLetterReason, Outcome, OutcomeClass
-from reach_worker.ports import AnswerLost
+from reach_worker.ports import AnswerLost, Standing
+from reach_worker.testing import Fate
 from tests.services.scripted import Reply, always, succeed
 from tests.services.stage import Stage
 
@@ -130,6 +131,23 @@ async def test_released_is_routed_again_at_once_and_spends_nothing() -> None:
     assert stage.answer("t1")["attempt"] == 1
     assert [row.attempt for row in stage.dispatches("t1")] == [1, 1]
     assert stage.end("t1").state is TaskState.SUCCEEDED
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.STORED])
+async def test_the_dispatch_that_an_outcome_led_to_is_sent_again_where_nobody_knows_of_it(fate: Fate) -> None:
+    """Its confirm was lost with the session. Behind it is the outcome, which comes again, and no other message."""
+    stage = Stage()
+    r1 = await stage.router()
+    agents = [await stage.agent(name, script=lambda _: None) for name in ("a", "b")]
+    stage.publish("t1")
+    await stage.settle()
+    (first,) = (agent for agent in agents if agent.held)
+    r1.bus.fail_next(fate, to=".agent.")
+    await first.end(first.held[0], Reply(OutcomeClass.RELEASED, started=False))
+    await stage.settle()
+    assert [work.task_id for agent in agents for work in agent.held] == ["t1"]
+    assert [one.standing for one in stage.outcomes("t1")] == [Standing.CURRENT]
+    assert len(stage.dispatches("t1")) == 2
 
 
 async def test_an_agent_that_hands_back_everything_is_not_asked_at_full_speed() -> None:

@@ -7,7 +7,6 @@ import pytest
 from reach_worker.core.duplicates import TaskState
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import OutcomeSeen, Standing
-from reach_worker.services.router.told import Told, found_out
 from reach_worker.testing import Fate, Moment
 from tests.services.scripted import Reply, always, succeed
 from tests.services.stage import Killed, OnStage, Stage, die
@@ -330,17 +329,21 @@ async def test_also_where_the_router_that_settled_it_has_stopped_since() -> None
 
 
 async def test_a_dispatch_that_was_never_recorded_waits_for_no_word_of_the_store() -> None:
-    """Its confirm was lost with the session, and it never reached the broker; the store is well."""
+    """Its confirm was lost with the session, and another router has done the task since; the store is well."""
     stage = Stage()
     r1, r2 = await stage.two_routers()
     await stage.agent("a", slots=2, capability_timeout_ms=5_000)
     await r2.bus.want("intake", wanted=False)
     r1.bus.fail_next(Fate.LOST, to=stage.names.agent("a"))
     stage.publish("t1")
-    await stage.settle(rounds=1)
-    flight = next(iter(r1.desk.hands.in_flight.values()))
-    assert (flight.uncertain, bool(flight.rows)) == (True, True)
-    r1.desk.session += 1
-    assert not r1.router._settlement._found_out_later(  # noqa: SLF001 - the whole way there takes a freeze and two copies
-        Told(flight.dispatch, found_out(flight.dispatch, OutcomeClass.TIMEOUT, "", started=True), None), None
-    )
+    await r1.turn()
+    r1.bus.disconnect()
+    await r2.bus.want("intake", wanted=True)
+    await stage.settle()
+    assert stage.answer("t1")["status"] == "succeeded"
+    r1.bus.connect()
+    assert r1.leases == 1
+    timeouts = stage.policies.timeouts
+    await stage.pass_time(timeouts.pickup_s + 5 + timeouts.backstop_s + 5, step=1)
+    assert r1.leases == 0
+    assert len(stage.ends("t1")) == 1

@@ -16,7 +16,7 @@ from reach_worker.core.handoff import (
 )
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import Attempt, Outcome, OutcomeClass
-from reach_worker.core.recovery import Bury
+from reach_worker.core.recovery import Bury, Step, TryAgain, next_step
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.told import Told, attempt_of
 
@@ -60,10 +60,17 @@ class Handoffs:
 
     def following(self, told: Told) -> tuple[Envelope, bytes]:
         """The task as it goes on after this outcome, if that was acted on: what was sent then, and may be again."""
+        now_us, policies = self._desk.clock.utc_us(), self._desk.policies
+        step: HandOn | Step | None
         if told.stretch is None:
-            return told.dispatch.envelope, told.body
-        handed = replace(told.outcome, outcome=OutcomeClass.HANDOFF)
-        step = self.hand_on(told, attempt_of(told.dispatch, handed, self._desk.clock.utc_us()))
-        if isinstance(step, HandOn):
-            return step.envelope, step.stretch.body
+            attempt = attempt_of(told.dispatch, told.outcome, now_us)
+            step = next_step(told.dispatch.envelope, attempt, told.outcome, policy=policies.retry, draw=0.0)
+        else:
+            handed = replace(told.outcome, outcome=OutcomeClass.HANDOFF)
+            step = self.hand_on(told, attempt_of(told.dispatch, handed, now_us))
+        match step:
+            case HandOn(envelope, stretch):
+                return envelope, stretch.body
+            case TryAgain(envelope, _):
+                return envelope, told.body
         return told.dispatch.envelope, told.body
