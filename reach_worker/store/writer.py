@@ -219,10 +219,8 @@ class Writer:
         changes nothing.
         """
         with suppress(TimeoutError, OutsideWorld):
-            async with (
-                asyncio.timeout(self._limits.wait_s),
-                self._keeping,
-            ):  # one of all that wait keeps it for all
+            # One of all that wait keeps it for all of them.
+            async with asyncio.timeout(self._limits.wait_s), self._keeping:
                 entries = self.unwritten.not_kept()
                 lines = list(self._lines(row for entry in entries for row in entry.rows))
                 await self._spill.append(b"".join(lines))

@@ -258,3 +258,14 @@ def hand_on(**handoff: Any) -> Reply:
 def succeed(_: Work) -> Reply:
     """A script that does everything."""
     return Reply()
+
+
+def hold(_: Work) -> None:
+    """Keep it until the test says how it ends."""
+    return
+
+
+def leg(agent: "ScriptedAgent") -> Work:
+    """The one piece of work that the agent holds."""
+    (work,) = agent.held
+    return work

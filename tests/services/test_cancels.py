@@ -10,14 +10,10 @@ from reach_worker.core.json_object import object_in
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.testing import Fate, MemoryBus
-from tests.services.scripted import Reply, Work, always
+from tests.services.scripted import Reply, Work, always, hold
 from tests.services.stage import Stage
 
 ASKER = "my-answers"
-
-
-def hold(_: Work) -> None:
-    return None
 
 
 def first_fails(work: Work) -> Reply:

@@ -12,24 +12,15 @@ from reach_worker.core.message import Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import AnswerLost
-from reach_worker.services.router.groups import DOUBT_S
+from reach_worker.services.router.longest_out import DOUBT_S
 from reach_worker.testing import Fate
-from tests.services.scripted import Reply, ScriptedAgent, Work, always, succeed
+from tests.services.scripted import Reply, always, hold, leg, succeed
 from tests.services.stage import CALLER, Stage, rules
 from tests.services.test_cancels import cancel
 
 
-def hold(_: Work) -> None:
-    return None
-
-
 def saying(result: bytes) -> Any:
     return lambda _: Reply(result=result)
-
-
-def leg(agent: ScriptedAgent) -> Work:
-    (work,) = agent.held
-    return work
 
 
 def by_name(told: list[dict[str, Any]], field: str) -> dict[str, Any]:
@@ -118,7 +109,9 @@ async def test_where_time_ends_it_and_its_answer_is_not_taken_it_is_told_at_the_
     assert stage.rows(AnswerLost) == []
 
 
-async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended() -> None:
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended(away: bool) -> None:
+    """``away``: the store, when it comes back; it waits for its word."""
     stage = Stage()
     await stage.two_routers()
     a = await stage.agent("a", script=hold)
@@ -134,7 +127,10 @@ async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended(
     assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
 
     stage.routers.append(frozen)
+    stage.store.away = away
     frozen.bus.connect()
+    await stage.pass_time(20)
+    stage.store.away = False
     await stage.come_to_rest()
     assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
     assert [told["status"] for told in stage.answers()] == ["succeeded"]
@@ -169,7 +165,7 @@ async def test_what_another_router_led_is_not_ended_while_the_store_cannot_tell_
     assert [told["status"] for told in stage.answers()] == ["succeeded"]
 
 
-async def test_a_store_that_stays_away_ends_no_group_for_ever() -> None:
+async def test_a_store_that_stays_away_keeps_no_group_for_ever() -> None:
     stage = Stage()
     await stage.two_routers()
     a = await stage.agent("a", script=hold)
@@ -182,33 +178,8 @@ async def test_a_store_that_stays_away_ends_no_group_for_ever() -> None:
     assert stage.answers() == []
     await a.end(leg(a))
     await stage.pass_time(stage.policies.timeouts.fanout_s + DOUBT_S)
-    assert stage.answer("t")["status"] in ("succeeded", "dead_letter")
-
-
-async def test_a_router_that_was_frozen_asks_the_store_before_it_ends_a_group_and_waits_for_its_word() -> (
-    None
-):
-    stage = Stage()
-    await stage.two_routers()
-    a = await stage.agent("a", script=hold)
-    stage.publish("t", mode="fanout", deadline_ms=60_000)
-    await stage.settle()
-    owner = leg(a).dispatch.envelope.group_owner
-    (frozen,) = [router for router in stage.routers if router.desk.router_id == owner]
-    stage.routers.remove(frozen)
-    frozen.bus.disconnect()
-    await a.end(leg(a))
-    await stage.pass_time(65)
-    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
-
-    stage.routers.append(frozen)
-    stage.store.away = True
-    frozen.bus.connect()
-    await stage.pass_time(20)
-    stage.store.away = False
-    await stage.come_to_rest()
-    assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
-    assert [told["status"] for told in stage.answers()] == ["succeeded"]
+    told = stage.answer("t")
+    assert (told["status"], told["reason"]) == ("dead_letter", "expired")
 
 
 async def test_one_that_is_dead_is_missing_and_nobody_waits_for_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reach_worker.core.outcome import OutcomeClass
-from tests.services.scripted import Reply, ScriptedAgent, Work
+from tests.services.scripted import Reply, ScriptedAgent, hold
 from tests.services.stage import Stage
 from tests.services.test_cancels import cancel
 
@@ -21,10 +21,6 @@ TASKS: dict[str, dict[str, Any]] = {
     "single": {},
 }
 KINDS = tuple(kind for kind in OutcomeClass if kind is not OutcomeClass.HANDOFF)
-
-
-def hold(_: Work) -> None:
-    return None
 
 
 async def end_one(agent: ScriptedAgent, kind: OutcomeClass) -> None:

@@ -7,14 +7,10 @@ from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.core.slots import SlotPolicy
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import Decided
-from tests.services.scripted import Reply, ScriptedAgent, Work, always, manifest, succeed
+from tests.services.scripted import Reply, ScriptedAgent, always, hold, manifest, succeed
 from tests.services.stage import Stage, rules
 
 SMALL = rules(intake=IntakePolicy(prefetch=20))
-
-
-def hold(_: Work) -> None:
-    return None
 
 
 async def test_no_agent_gets_more_than_it_has_slots() -> None:

@@ -10,14 +10,10 @@ from reach_worker.core.message import Message
 from reach_worker.core.outcome import OutcomeClass
 from reach_worker.services.router.lookups import AT_ONCE
 from reach_worker.testing import MemoryBus
-from tests.services.scripted import Work, always, succeed
+from tests.services.scripted import always, hold, succeed
 from tests.services.stage import Stage
 
 ASKER = "answers.1"
-
-
-def hold(_: Work) -> None:
-    return None
 
 
 async def ask(stage: Stage, *task_ids: str, user_id: str | None = None, **given: Any) -> list[Found]:

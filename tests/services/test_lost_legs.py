@@ -3,17 +3,8 @@
 import pytest
 
 from reach_worker.core.outcome import OutcomeClass
-from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
+from tests.services.scripted import Reply, hold, leg, succeed
 from tests.services.stage import Stage
-
-
-def hold(_: Work) -> None:
-    return None
-
-
-def leg(agent: ScriptedAgent) -> Work:
-    (work,) = agent.held
-    return work
 
 
 async def test_its_attempt_and_its_dispatch_are_told() -> None:

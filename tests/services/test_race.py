@@ -10,13 +10,9 @@ from reach_worker.core.group import ROUND, Leg, round_from
 from reach_worker.core.message import Delivery
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
 from reach_worker.ports import Decided
-from tests.services.scripted import Reply, ScriptedAgent, Work, succeed
+from tests.services.scripted import Reply, ScriptedAgent, hold, leg, succeed
 from tests.services.stage import CALLER, Stage, rules
 from tests.services.test_cancels import cancel, yes
-
-
-def hold(_: Work) -> None:
-    return None
 
 
 async def start(stage: Stage, *names: str, obeys: bool = True) -> list[ScriptedAgent]:
@@ -28,11 +24,6 @@ async def start(stage: Stage, *names: str, obeys: bool = True) -> list[ScriptedA
     stage.publish("t", mode="race")
     await stage.settle()
     return agents
-
-
-def leg(agent: ScriptedAgent) -> Work:
-    (work,) = agent.held
-    return work
 
 
 async def test_both_get_it_and_the_first_result_is_the_answer() -> None:

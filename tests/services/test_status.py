@@ -10,14 +10,10 @@ from reach_worker.core.status import QUESTION, AgentNow, Report, Waits, report_f
 from reach_worker.services.router.bind import NOT_RECORDED
 from reach_worker.services.router.status import AT_ONCE
 from reach_worker.testing import MemoryBus
-from tests.services.scripted import Reply, Work, always, manifest, succeed
+from tests.services.scripted import Reply, always, hold, manifest, succeed
 from tests.services.stage import Stage, rules
 
 ASKER = "reach-listens.mailbox.1"
-
-
-def hold(_: Work) -> None:
-    return None
 
 
 async def ask(stage: Stage, reply_to: str | None = ASKER, times: int = 1) -> None:

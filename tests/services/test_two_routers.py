@@ -295,9 +295,15 @@ async def unheard_of(stage: Stage, *, settled: bool) -> OnStage:
     return r1
 
 
-async def test_what_another_router_may_have_settled_is_not_given_up_while_the_store_cannot_tell() -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_what_another_router_may_have_settled_is_not_given_up_while_the_store_cannot_tell(
+    stopped: bool,
+) -> None:
+    """``stopped``: that one, since."""
     stage = Stage()
     r1 = await unheard_of(stage, settled=True)
+    if stopped:
+        stage.kill(next(router for router in stage.routers if router is not r1))
     await stage.pass_time(100, step=1)
     stage.store.away = False
     await stage.come_to_rest()
@@ -314,18 +320,6 @@ async def test_but_not_for_ever() -> None:
     assert stage.answers() == []
     await stage.pass_time(100, step=1)
     assert stage.answer("t1")["status"] == "succeeded"
-
-
-async def test_also_where_the_router_that_settled_it_has_stopped_since() -> None:
-    stage = Stage()
-    r1 = await unheard_of(stage, settled=True)
-    stage.kill(next(router for router in stage.routers if router is not r1))
-    await stage.pass_time(100, step=1)
-    stage.store.away = False
-    await stage.come_to_rest()
-    assert len(stage.ends("t1")) == 1
-    assert len(stage.outcomes("t1")) == 1
-    assert r1.leases == 0
 
 
 async def test_a_dispatch_that_was_never_recorded_waits_for_no_word_of_the_store() -> None:

@@ -26,6 +26,7 @@ from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, attempt_of, outcome_row
 
 AGAIN_S: Final = 2.0
+"""What the router found out itself, and could not act on, is found out again after so long."""
 
 
 class Consequences:

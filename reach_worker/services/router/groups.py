@@ -43,14 +43,13 @@ from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.led import Group
+from reach_worker.services.router.longest_out import DOUBT_S
 from reach_worker.services.router.lost_legs import LostLegs
 from reach_worker.services.router.messages import retry_message, returned_message, watch_message
 
 log = logging.getLogger(__name__)
 
 REMEMBERED: Final = 10_000
-DOUBT_S: Final = 60.0
-"""So long a group that another process led waits for the store to tell whether it has ended."""
 
 
 class Groups:

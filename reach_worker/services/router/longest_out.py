@@ -1,7 +1,12 @@
-"""How long a dispatch can be out."""
+"""How long a dispatch can be out, and how long a store that is away is waited for before it is given up."""
+
+from typing import Final
 
 from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.services.router.desk import Desk
+
+DOUBT_S: Final = 60.0
+"""So long beyond its time what another router may have settled, or ended, waits for the store to tell."""
 
 
 def longest_out_us(desk: Desk, capability_id: str) -> int:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from reach_worker.core.dispatch import Dispatch
 from reach_worker.core.duplicates import KnownTask, TaskState
 from reach_worker.core.group import Leg, leg_envelope
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
@@ -17,6 +16,7 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.ports import KnownDispatch, Row, Sent, Standing, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.desk import Desk
+from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.led import Group
 from reach_worker.services.router.longest_out import longest_out_us
 from reach_worker.services.router.told import attempt_of, found_out, outcome_row
@@ -74,16 +74,7 @@ class LostLegs:
         """As if its router had found out that nothing is heard of it; whoever turns up after all is too late."""
         desk, now_us = self._desk, self._desk.clock.utc_us()
         envelope = leg_envelope(group.envelope, leg, group.round, race=group.task.mode == "race")
-        dispatch = Dispatch(
-            envelope,
-            known.dispatch_id,
-            known.decision_id,
-            known.agent_id,
-            known.router,
-            known.at,
-            known.at,
-            0,
-        )
+        dispatch = replace(InFlight.recovered(known).dispatch, envelope=envelope)
         error = f"no word from {known.agent_id} for {(now_us - known.at) / MICROSECONDS:.0f} s"
         log.warning("leg %s is given up: %s", leg.task_id, error)
         outcome = found_out(dispatch, OutcomeClass.TIMEOUT, error, started=True)

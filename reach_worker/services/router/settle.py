@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from reach_worker.core import answer
 from reach_worker.core.dispatch import (
@@ -22,22 +21,18 @@ from reach_worker.core.recovery import MICROSECONDS
 from reach_worker.ports import KnownDispatch, OutcomeSeen, Standing, Started, Store
 from reach_worker.services.effects import Step
 from reach_worker.services.router.bind import Binder
-from reach_worker.services.router.consequences import Consequences
+from reach_worker.services.router.consequences import AGAIN_S, Consequences
 from reach_worker.services.router.desk import Desk, Moment
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.handoffs import Handoffs
 from reach_worker.services.router.judge import AgentJudge
-from reach_worker.services.router.longest_out import longest_out_us
+from reach_worker.services.router.longest_out import DOUBT_S, longest_out_us
 from reach_worker.services.router.messages import dead_letter_of_outcome
 from reach_worker.services.router.standing import DispatchStanding
 from reach_worker.services.router.told import Told, found_out, outcome_row
 
 log = logging.getLogger(__name__)
-
-AGAIN_S: Final = 2.0
-DOUBT_US: Final = 60 * MICROSECONDS
-"""So long beyond its time a dispatch waits for the store to tell whether another router has settled it."""
 
 
 class Settlement:
@@ -151,8 +146,8 @@ class Settlement:
             return False
         # One that we have not recorded nobody has settled, or its record would be there.
         told_by_store = not desk.recording.away and (known is not None or bool(flight.rows))
-        until = dispatch.dispatched_at + longest_out_us(desk, dispatch.envelope.capability) + DOUBT_US
-        if told_by_store or desk.clock.utc_us() > until:
+        longest_us = longest_out_us(desk, dispatch.envelope.capability) + int(DOUBT_S * MICROSECONDS)
+        if told_by_store or desk.clock.utc_us() > dispatch.dispatched_at + longest_us:
             return False
         return desk.fleet.leases.put_off(dispatch.dispatch_id, desk.clock.monotonic() + AGAIN_S)
 
