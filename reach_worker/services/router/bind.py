@@ -29,7 +29,7 @@ from reach_worker.services.effects import Step
 from reach_worker.services.router.cancels import cancelled_end
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
-from reach_worker.services.router.groups import Groups
+from reach_worker.services.router.group_begin import GroupBegin
 from reach_worker.services.router.hands import Waiting
 from reach_worker.services.router.lanes import Lanes
 from reach_worker.services.router.messages import retry_message, unmatched_message
@@ -43,7 +43,7 @@ NOT_RECORDED: Final = "it has side effects, and the store does not take the reco
 class Binder:
     """Plans, and turns each choice into what must be sent. Once ``closed`` (the router stops) it binds nothing more."""
 
-    def __init__(self, desk: Desk, dispatcher: Dispatcher, lanes: Lanes, groups: Groups) -> None:
+    def __init__(self, desk: Desk, dispatcher: Dispatcher, lanes: Lanes, groups: GroupBegin) -> None:
         self._desk = desk
         self._dispatcher = dispatcher
         self._lanes = lanes

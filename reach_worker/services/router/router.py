@@ -38,10 +38,12 @@ from reach_worker.services.router.cancels import Cancels
 from reach_worker.services.router.desk import Desk
 from reach_worker.services.router.dispatcher import Dispatcher
 from reach_worker.services.router.foreign import Foreign
+from reach_worker.services.router.group_begin import GroupBegin
 from reach_worker.services.router.groups import Groups
 from reach_worker.services.router.hands import InFlight
 from reach_worker.services.router.judge import AgentJudge
 from reach_worker.services.router.lanes import Lanes
+from reach_worker.services.router.led import Led
 from reach_worker.services.router.lookups import Lookups
 from reach_worker.services.router.outgoing import Outgoing
 from reach_worker.services.router.reread import reread
@@ -78,8 +80,9 @@ class Router:
         self._dispatcher = Dispatcher(desk)
         self._lanes = Lanes(desk, self._dispatcher)
         self._cancels = Cancels(desk, store)
-        self._groups = Groups(desk, store, self._cancels)
-        self._binder = Binder(desk, self._dispatcher, self._lanes, self._groups)
+        led = Led()
+        self._groups = Groups(desk, store, self._cancels, led)
+        self._binder = Binder(desk, self._dispatcher, self._lanes, GroupBegin(desk, led))
         self.watch = FleetWatch(desk.fleet, presence, desk.names, desk.clock, desk.tags, desk.router_id)
         self.watch.ghost_s = desk.policies.ghost_s
         desk.lives, desk.alone = self.watch.may_live, self.watch.alone
