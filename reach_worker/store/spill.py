@@ -42,7 +42,6 @@ class Spill:
         """Add lines; on disk when this returns. Raises ``StoreUnavailable``."""
         if lines:
             await asyncio.to_thread(self._append, lines)
-            self.pending = True
 
     def _append(self, lines: bytes) -> None:
         with our_errors(self.path), _locked(self.path, "a+b", fcntl.LOCK_EX) as file:
@@ -53,6 +52,7 @@ class Spill:
             except OSError:
                 file.truncate(end)  # a full disk took the first part of it: leave no half row behind
                 raise
+            self.pending = True  # here, while nobody else reads: who asked for it may have stopped waiting
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator["Lines | None"]:

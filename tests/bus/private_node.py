@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reach_worker.chaos.node import KNOWS_ALL
 from tests.tooling.observing import ROOT, need_rabbitmq
 
 SCRIPT = ROOT / "scripts" / "broker"
@@ -34,10 +35,10 @@ class Node:
     def kill(self) -> None:
         """SIGKILL it, as if it had run for a while.
 
-        RabbitMQ 3.10 writes down which quorum queues there are every three minutes only. One that was declared
+        RabbitMQ 3.10 writes down what it knows of quorum queues every three minutes only. One that was declared
         later comes back without a leader and without its messages; that is no fault of who uses it.
         """
-        self.ctl("eval", "[ok = dets:sync(Table) || Table <- dets:all()].")
+        self.ctl("eval", KNOWS_ALL)
         self._run("kill")
 
     def ctl(self, *arguments: str) -> str:
