@@ -27,44 +27,62 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Level:
+    """Sorted seconds of each run. ``bare``: at the same rate; ``bare_share``: at that share of its own."""
+
     ours: list[list[float]] = field(default_factory=list)
     bare: list[list[float]] = field(default_factory=list)
+    bare_share: list[list[float]] = field(default_factory=list)
 
 
 async def run(place: Place, sizes: Sizes, say: Say) -> dict[str, Any]:
-    """The rate that is held with publisher and answers, then each share of it; the bare two hops at the same rates."""
+    """The rate that is held with publisher and answers, then each share of it.
+
+    The bare two hops at the same rates, and at the same shares of the rate that they hold.
+    """
     scene = Scene(settings=place.settings())
     levels = {share: _Level() for share in SHARES}
     async with AsyncExitStack() as stack:
         ours = await stack.enter_async_context(_complete(scene))
         theirs = await stack.enter_async_context(_bare(place)) if bare.there() else None
-        await ours.rate(sizes.fewest, sizes.limit_s)  # warms up both routers and agents
-        rate = middle([await ours.rate(sizes.tasks, sizes.limit_s) for _ in range(sizes.runs)])
-        say(f"{rate:.0f} tasks/s, published and answered")
+        rate, bare_rate = await _rate(ours, sizes), await _rate(theirs, sizes) if theirs is not None else None
+        say(f"{rate:.0f} tasks/s, published and answered; the bare two hops {bare_rate or 0:.0f}")
         for number in range(sizes.runs):
             for share, level in levels.items():
-                count = min(MOST, max(sizes.fewest, int(rate * share * sizes.level_s)))
-                times = arrivals(rate * share, count, Chance("latency", number, str(share)).draw)
-                limit_s = times[-1] + sizes.limit_s
-                level.ours.append(await ours.latencies(times, limit_s))
-                if theirs is not None:
-                    level.bare.append(await theirs.latencies(times, limit_s))
+                level.ours.append(await _level(ours, rate, share, number, sizes))
+                if theirs is not None and bare_rate is not None:
+                    level.bare.append(await _level(theirs, rate, share, number, sizes))
+                    level.bare_share.append(await _level(theirs, bare_rate, share, number, sizes))
             say(f"round {number + 1} of {sizes.runs}")
     return {
         "tasks_per_s": rate,
+        "bare_tasks_per_s": bare_rate,
         "runs": sizes.runs,
         **{f"at_{share:.0%}".rstrip("%"): _summary(level) for share, level in levels.items()},
     }
 
 
+async def _rate(load: Load, sizes: Sizes) -> float:
+    await load.rate(sizes.fewest, sizes.limit_s)  # warms up
+    return middle([await load.rate(sizes.tasks, sizes.limit_s) for _ in range(sizes.runs)])
+
+
+async def _level(load: Load, rate: float, share: float, number: int, sizes: Sizes) -> list[float]:
+    count = min(MOST, max(sizes.fewest, int(rate * share * sizes.level_s)))
+    times = arrivals(rate * share, count, Chance("latency", number, str(share)).draw)
+    return await load.latencies(times, times[-1] + sizes.limit_s)
+
+
 def _summary(level: _Level) -> dict[str, Any]:
-    found: dict[str, Any] = {**_quantiles(level.ours), "tasks": len(level.ours[0]), "p99_ratio_to_bare": None}
-    if level.bare:
-        found["bare"] = _quantiles(level.bare)
-        found["p99_ratio_to_bare"] = middle_ratio(
-            [quantile(run, 0.99) for run in level.ours], [quantile(run, 0.99) for run in level.bare]
-        )
+    found: dict[str, Any] = {**_quantiles(level.ours), "tasks": len(level.ours[0])}
+    for name, runs in {"bare": level.bare, "bare_at_its_share": level.bare_share}.items():
+        found[f"p99_ratio_to_{name}"] = _p99_ratio(level.ours, runs) if runs else None
+        if runs:
+            found[name] = _quantiles(runs)
     return found
+
+
+def _p99_ratio(ours: list[list[float]], theirs: list[list[float]]) -> float:
+    return middle_ratio([quantile(run, 0.99) for run in ours], [quantile(run, 0.99) for run in theirs])
 
 
 def _quantiles(runs: list[list[float]]) -> dict[str, float]:
