@@ -3,12 +3,16 @@
 Several processes may share it. Whoever adds to it, or reads it into the database, holds its lock; it is
 emptied, never removed, so that nobody adds to a file without a name. A crash between reading and emptying
 means that rows are read again, which changes nothing.
+
+Waiting for another process's lock takes a thread. That is one of our own, so that those who add to the file never keep
+the threads that its reader needs; within the process they wait for each other without one.
 """
 
 import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from io import BufferedReader, FileIO
 from itertools import islice
@@ -31,6 +35,8 @@ class Spill:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.pending = False
+        self._busy = asyncio.Lock()
+        self._adder = ThreadPoolExecutor(1, "spill")
 
     async def look(self) -> int:
         """See whether an earlier process left something behind: how many bytes."""
@@ -41,7 +47,8 @@ class Spill:
     async def append(self, lines: bytes) -> None:
         """Add lines; on disk when this returns. Raises ``StoreUnavailable``."""
         if lines:
-            await asyncio.to_thread(self._append, lines)
+            async with self._busy:
+                await asyncio.get_running_loop().run_in_executor(self._adder, self._append, lines)
 
     def _append(self, lines: bytes) -> None:
         with our_errors(self.path), _locked(self.path, "a+b", fcntl.LOCK_EX) as file:
@@ -56,18 +63,22 @@ class Spill:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator["Lines | None"]:
-        """Its lines, for the one who may read them now; ``None`` while another does, or there is no file.
+        """Its lines, for the one who may read them now; ``None`` while others use it, or there is no file.
 
         Raises ``StoreUnavailable``.
         """
-        with our_errors(self.path), ExitStack() as stack:
-            try:
-                file = stack.enter_context(_locked(self.path, "r+b", fcntl.LOCK_EX | fcntl.LOCK_NB))
-            except (BlockingIOError, FileNotFoundError):
-                yield None
-            else:
-                yield Lines(file)
-        await self.look()
+        if self._busy.locked():
+            yield None
+            return
+        async with self._busy:
+            with our_errors(self.path), ExitStack() as stack:
+                try:
+                    file = stack.enter_context(_locked(self.path, "r+b", fcntl.LOCK_EX | fcntl.LOCK_NB))
+                except (BlockingIOError, FileNotFoundError):
+                    yield None
+                else:
+                    yield Lines(file)
+            await self.look()
 
 
 class Lines:

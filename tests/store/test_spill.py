@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,43 @@ async def test_a_full_disk_leaves_no_half_row_in_the_file(path: Path) -> None:
     assert bytes_of(path) == line
     await spill.append(line)
     assert bytes_of(path) == line * 2
+
+
+async def test_lines_that_wait_for_a_reader_keep_no_thread_from_it(path: Path) -> None:
+    """Nor from anybody else: a reader needs threads too, and waited for ever when all of them waited for it."""
+    spill = Spill(spill_file(path))
+    await spill.append(to_line(accepted("t0")))
+
+    async def added_in_time(number: int) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await spill.append(to_line(accepted(f"t{number}")))
+                return True
+        return False
+
+    async with asyncio.timeout(LIMIT_S):
+        async with spill.reading() as lines:
+            assert lines is not None
+            assert not any([await added_in_time(number) for number in range(1, 60)])
+            assert await lines.next(10) == [accepted("t0")]
+            await lines.clear()
+        await spill.append(to_line(accepted("t60")))
+    assert spilled(path) == 1
+
+
+async def test_nobody_waits_for_a_reader_of_another_process(path: Path) -> None:
+    spill = Spill(spill_file(path))
+    await spill.append(to_line(accepted("t0")))
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        with spill_file(path).open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            for number in range(1, 60):
+                group.create_task(spill.append(to_line(accepted(f"t{number}"))))
+            assert await asyncio.to_thread(spill_file(path).exists)
+            async with spill.reading() as lines:
+                assert lines is None
+            assert spill.pending
+    assert spilled(path) == 60
 
 
 def bytes_of(path: Path) -> bytes:
