@@ -44,7 +44,7 @@ class AtOnce:
         self._name = os.fspath(path)
         self._clock = clock
         self._haste = haste
-        self._link = Link(path, lambda: connect_to_read(path, 0.0, any_thread=True), seen)
+        self._link = Link(path, lambda: connect_to_read(path, 0.0), seen)
         self._connection: aiosqlite.Connection | None = None
         self._file: FileId | None = None
         self._again_at = float("-inf")

@@ -24,6 +24,9 @@ WAL_PAGES: Final = 4_000
 written again and again is copied once, and new rows come one after the other. While it copies, the disk has time for
 nobody else: for 16,000 pages that was a tenth of a second, in which the broker confirmed nothing either."""
 
+READ_AHEAD: Final = 64
+"""Rows that a cursor fetches together."""
+
 WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """What the write-ahead log is cut back to, after a long reader let it grow."""
 
@@ -130,15 +133,12 @@ async def connect(path: Path, busy_s: float) -> aiosqlite.Connection:
     return connection
 
 
-async def connect_to_read(path: Path, busy_s: float, *, any_thread: bool = False) -> aiosqlite.Connection:
-    """Open the store to read only, also while others write it. Raises as :func:`connect` does.
-
-    ``any_thread``: it is used in others than its own, see :mod:`.at_once`; SQLite has a lock for that.
-    """
+async def connect_to_read(path: Path, busy_s: float) -> aiosqlite.Connection:
+    """Open the store to read only, also while others write it. Raises as :func:`connect` does."""
     if not await asyncio.to_thread(path.exists):
         raise StoreUnavailable(f"{path}: there is no store yet; a router makes it when it starts")
     with our_errors(path):
-        async with _opened(_read_only(path), busy_s, any_thread=any_thread) as (connection, keep):
+        async with _opened(_read_only(path), busy_s) as (connection, keep):
             version = await _version_at_once(connection, path)
             if version < schema_version():
                 raise StoreUnavailable(
@@ -155,13 +155,22 @@ def _read_only(path: Path) -> str:
 
 @asynccontextmanager
 async def _opened(
-    database: str, busy_s: float, *, any_thread: bool = False
+    database: str, busy_s: float
 ) -> AsyncIterator[tuple[aiosqlite.Connection, Callable[[], object]]]:
-    """A connection, closed again unless it is kept. Transactions are ours: ``isolation_level`` is off."""
+    """A connection, closed again unless it is kept. Transactions are ours: ``isolation_level`` is off.
+
+    The file is opened before the connection has its thread: where that fails, aiosqlite lets nobody wait for the end of
+    the thread. Any other thread may use it, too (:mod:`.at_once`); SQLite has a lock for that.
+    """
+    file = await asyncio.to_thread(
+        sqlite3.connect,
+        database,
+        uri=database.startswith("file:"),
+        isolation_level=None,
+        check_same_thread=False,
+    )
     async with AsyncExitStack() as stack:
-        connecting = aiosqlite.connect(
-            database, uri=database.startswith("file:"), isolation_level=None, check_same_thread=not any_thread
-        )
+        connecting = aiosqlite.Connection(lambda: file, READ_AHEAD)
         connection = await stack.enter_async_context(connecting)
         await connection.execute_fetchall(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         await connection.execute_fetchall(f"PRAGMA cache_size = -{CACHE_KIB}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -184,6 +185,18 @@ def test_a_folder_that_may_not_be_written_holds_no_store(closed_folder: Path) ->
     assert isinstance(error, StoreUnavailable)
     assert str(closed_folder / "reach.db") in str(error)
     assert "see that its folder is there, and that this user may read and write both" in str(error)
+
+
+def test_a_store_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
+    """It would say into a loop that is closed by then that it ends, and print a traceback that it cannot."""
+    before = threading.active_count()
+
+    async def open_it() -> int:
+        await error_of_opening(tmp_path)
+        return sum("connection" in thread.name for thread in threading.enumerate())
+
+    assert asyncio.run(open_it()) == 0
+    assert threading.active_count() == before
 
 
 @pytest.fixture
