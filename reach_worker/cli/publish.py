@@ -23,6 +23,8 @@ from reach_worker.errors import OutsideWorld
 if TYPE_CHECKING:
     from reach_worker.calling.order import Options
 
+MODES: Final = ("single", "race", "fanout")
+AGGREGATES: Final = ("all", "first_n", "vote")
 BATCH: Final = 200
 """Tasks that are sent together and confirmed together."""
 
@@ -42,6 +44,9 @@ class Order:
     domain: str | None
     deadline: float | None
     max_cost: float | None
+    mode: str | None
+    aggregate: str | None
+    first_n: int | None
     side_effects: bool
     metadata: tuple[tuple[str, str], ...]
     intent: str | None
@@ -60,6 +65,9 @@ class Order:
             "domain": self.domain,
             "deadline_ms": None if self.deadline is None else max(1, round(self.deadline * 1000)),
             "max_cost": self.max_cost,
+            "mode": self.mode,
+            "aggregate": self.aggregate or ("first_n" if self.first_n is not None else None),
+            "first_n": self.first_n,
             "side_effects": self.side_effects or None,
             "metadata": dict(self.metadata) or None,
         }
@@ -80,6 +88,7 @@ class Order:
         "reach publish log.query '{\"status\": 500}' --wait",
         "reach publish report.table @figures.json --flow monthly --deadline 10m",
         "reach publish text.summarize @report.json --stream",
+        "reach publish text.label @letter.json --mode fanout --aggregate vote --wait",
         "jq -c '.[]' orders.json | reach publish order.book - --task-id order-17 --side-effects",
         "reach publish --from tasks.jsonl --wait --json > answers.jsonl",
     ],
@@ -101,6 +110,11 @@ class Order:
 @click.option("--domain", help="The permission domain it belongs to.")
 @click.option("--deadline", type=duration, help="It is worthless after so long: 30s, 10m.")
 @click.option("--max-cost", type=click.FloatRange(0), help="The highest price that you pay.")
+@click.option(
+    "--mode", type=click.Choice(MODES), help="For one agent (the default), a race of two, or all who can."
+)
+@click.option("--aggregate", type=click.Choice(AGGREGATES), help="With fanout: what its answer is made of.")
+@click.option("--first-n", type=click.IntRange(1, 1000), help="With fanout: the first so many answers.")
 @click.option("--side-effects", is_flag=True, help="Running it twice would do harm.")
 @click.option(
     "--metadata", multiple=True, type=key_value, metavar="KEY=VALUE", help="Passed on; may be repeated."

@@ -121,6 +121,28 @@ def test_a_fan_out_with_one_dead_agent(processes: Processes, caller: Caller) -> 
     assert told[0][1]
 
 
+def test_the_shell_asks_several_agents(processes: Processes) -> None:
+    begin(processes, "a", "b")
+
+    def result(*options: str) -> Any:
+        done = processes.reach("publish", "text.talk", "{}", "--wait", "--json", *options)
+        assert done.status == 0
+        return json.loads(done.out)["result"]
+
+    both = {f"talker-{name}": {"by": name} for name in "ab"}
+    assert result("--mode", "fanout") == both
+    (first,) = result("--mode", "fanout", "--first-n", "1").items()
+    assert first in both.items()
+    assert result("--mode", "race") in both.values()
+    for wrong, why in {
+        ("--aggregate", "vote"): "'aggregate' and 'first_n' belong to mode 'fanout', not 'single'",
+        ("--mode", "race", "--side-effects"): "a task with side effects goes to one agent only",
+        ("--mode", "fanout", "--stream"): "stream",
+    }.items():
+        done = processes.reach("publish", "text.talk", "{}", *wrong)
+        assert (done.status, why in done.err) == (2, True), done.err
+
+
 def test_a_caller_takes_his_task_back_while_it_runs(
     processes: Processes, caller: Caller, names: Names, broker_url: str
 ) -> None:
