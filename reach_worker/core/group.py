@@ -32,6 +32,7 @@ MOST_LEGS: Final = 100
 """Agents of one fan-out; those beyond are missing from its answer, by name."""
 NOT_THERE: Final = frozenset(("presence", "breaker"))
 """Gates that close to an agent which cannot work now: a group does not wait for it."""
+TOO_DEEP: Final = "nested too deep (about 250 levels) for a race or a fan-out"
 _SPOKE: Final = frozenset((OutcomeClass.SUCCEEDED, OutcomeClass.FAILED, OutcomeClass.BAD_REQUEST))
 
 
@@ -75,13 +76,12 @@ def round_from(headers: Mapping[str, Any]) -> Round | None:
     """What :meth:`Round.header` wrote, ``None`` for anything else. Only of messages from our own queues. Never raises."""
     try:
         data = orjson.loads(text(headers, ROUND) or "")
-        return Round(
-            int(data["number"]),
-            str(data["owner"]),
-            None if data["until"] is None else int(data["until"]),
-            tuple(Leg(str(task_id), str(agent_id)) for task_id, agent_id in data["legs"]),
-            tuple((str(agent_id), str(why)) for agent_id, why in data["missing"]),
-        )
+        number, until = data["number"], data["until"]
+        legs = tuple(Leg(str(task_id), str(agent_id)) for task_id, agent_id in data["legs"])
+        if not legs or not isinstance(number, int) or not isinstance(until, int | None):
+            return None
+        missing = tuple((str(agent_id), str(why)) for agent_id, why in data["missing"])
+        return Round(number, str(data["owner"]), until, legs, missing)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
 
@@ -201,6 +201,8 @@ def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
             return None
         case {"status": "succeeded", "result": result}:
             agent_id = str(said.get("agent") or leg.agent_id)
+            if not _tellable(result):
+                return LegEnd(agent_id, OutcomeClass.FAILED, f"its result is {TOO_DEEP}", size=len(answer))
             asked = leg.agent_id if leg.agent_id != agent_id else ""
             chunks = said.get("chunks")
             return LegEnd(
@@ -218,6 +220,15 @@ def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
             return LegEnd(leg.agent_id, OutcomeClass.CANCELLED, "cancelled")
         case _:
             return None
+
+
+def _tellable(result: object) -> bool:
+    """It can be written again, with what a group puts around it. orjson reads four times as deep as it writes."""
+    try:
+        orjson.dumps([[[[result]]]], option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return False
+    return True
 
 
 def _failed_leg(said: Mapping[str, Any], error: str, leg: Leg) -> LegEnd:

@@ -18,6 +18,7 @@ from reach_worker.core.dispatch import HANDOFF
 from reach_worker.core.document import nearest
 from reach_worker.core.envelope import Envelope, number
 from reach_worker.core.fleet import Fleet
+from reach_worker.core.json_object import object_in
 from reach_worker.core.outcome import Attempt, DeadLetterReason, cut
 from reach_worker.core.recovery import Bury
 from reach_worker.core.tags import fold
@@ -149,9 +150,14 @@ def next_stretch(
     if isinstance(aimed, BadHandoff):
         return aimed
     capability, holders = aimed
+    had_task = object_in(own)
+    if not had_task:
+        return BadHandoff("the task that it hands on came back as no JSON object")
     try:
-        body = _next_body(handoff, own, capability, agent_id, same=capability == envelope.capability)
-        had = work_name(envelope.capability, orjson.loads(own).get("payload") or {})
+        body = _next_body(
+            handoff, own, had_task, capability, agent_id, same=capability == envelope.capability
+        )
+        had = work_name(envelope.capability, had_task.get("payload") or {})
     except (TypeError, ValueError) as error:
         return BadHandoff(f"what it hands on cannot be written: {error}")
     task = decode_task(body, max_bytes=max_bytes)
@@ -209,10 +215,11 @@ def _near(name: str, known: Mapping[str, object]) -> str:
     return f", did you mean {close!r}?" if close else ""
 
 
-def _next_body(handoff: Handoff, own: bytes, capability: str, agent_id: str, *, same: bool) -> bytes:
+def _next_body(
+    handoff: Handoff, own: bytes, data: Mapping[str, Any], capability: str, agent_id: str, *, same: bool
+) -> bytes:
     """The task's body with what is new. What the caller required of the agent's tags was said of the old capability."""
-    data: dict[str, Any] = orjson.loads(own)
-    before = data.get("handoff") or {}
+    before = data.get("handoff")
     dropped = {"intent", "handoff"} if same else {"intent", "handoff", "requires"}
     kept = {name: value for name, value in data.items() if name not in dropped}
     payload = kept.get("payload", {}) if handoff.payload is None else handoff.payload
@@ -220,7 +227,7 @@ def _next_body(handoff: Handoff, own: bytes, capability: str, agent_id: str, *, 
         "from_agent": agent_id,
         "reason": handoff.reason,
         "context": handoff.context,
-        "origin": before.get("origin") or own.decode(),
+        "origin": (before.get("origin") if isinstance(before, dict) else None) or own.decode(),
     }
     return orjson.dumps({**kept, "capability": capability, "payload": payload, "handoff": handed})
 

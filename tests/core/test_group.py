@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reach_worker.core.answer import cancelled, dead_letter, succeeded, unmatched
+from reach_worker.core.answer import cancelled, dead_letter, of_group, succeeded, unmatched
 from reach_worker.core.envelope import Envelope
 from reach_worker.core.gates import GateKind, Verdict
 from reach_worker.core.group import (
@@ -153,10 +153,13 @@ def test_a_round_reads_back() -> None:
     assert round_from({"x-reach-round": of.header()}) == of
 
 
-NO_NUMBER = '{"number": "x", "owner": "r", "until": 1, "legs": []}'
+NO_NUMBER = '{"number": "x", "owner": "r", "until": 1, "legs": [["t", "a"]], "missing": []}'
+NO_LEGS = '{"number": 1, "owner": "r", "until": 1, "legs": [], "missing": []}'
+HUGE = '{"number": 1e300, "owner": "r", "until": 1, "legs": [["t", "a"]], "missing": []}'
+FOR_EVER = '{"number": 1, "owner": "r", "until": 1e30, "legs": [["t", "a"]], "missing": []}'
 
 
-@pytest.mark.parametrize("wrong", [None, "", "[]", "{}", "null", NO_NUMBER, 7])
+@pytest.mark.parametrize("wrong", [None, "", "[]", "{}", "null", NO_NUMBER, NO_LEGS, HUGE, FOR_EVER, 7])
 def test_what_is_no_round_is_none(wrong: Any) -> None:
     assert round_from({"x-reach-round": wrong}) is None
 
@@ -341,3 +344,27 @@ def test_nobody_succeeded_is_told_of_each() -> None:
         "no agent succeeded: a: failed: why; d: dead",
     )
     assert nobody(gathered())[0] is DeadLetterReason.EXPIRED
+
+
+# -- what no group can tell
+
+
+@pytest.mark.parametrize("way", ["race", "all", "first_n", "vote"])
+@pytest.mark.parametrize("depth", [1, 200, 247, 250, 252, 254, 255, 1000, 5000])
+def test_a_result_of_any_depth_has_an_answer(way: str, depth: int) -> None:
+    """What is too deep to be written again is its agent's error, and stops nobody."""
+    end = leg_end(succeeded(ENVELOPE, "a", 1, b"[" * depth + b"]" * depth), A)
+    assert end is not None
+    if not end.good:
+        assert (depth > 240, "nested too deep" in end.message) == (True, True)
+        return
+    assert depth < 255 or isinstance(end.result, str)
+    if way == "race":
+        assert of_group(ENVELOPE, {"agent": "a", "mode": "race", "result": end.result})
+        return
+    wanted = {"first_n": 1} if way == "first_n" else {}
+    task = task_from({"capability": "c", "mode": "fanout", "aggregate": way, **wanted})
+    assert isinstance(task, Task)
+    fields = aggregate(task, Gathered((end,), ()))
+    assert fields is not None
+    assert of_group(ENVELOPE, fields)

@@ -295,3 +295,20 @@ def test_however_it_is_handed_on_it_ends_and_every_way_is_told(envelope: Envelop
         )  # fmt: skip
         envelope, own, holder = step.envelope, step.stretch.body, to
         assert envelope.chain() == ("a", *ways[:count])
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        b"",
+        b"[1]",
+        b"null",
+        b'"x"',
+        b"{}",
+        b'{"capability": "text.one", "handoff": [1]}',
+        b"\xff",
+        b"[" * 2000,
+    ],
+)
+def test_a_handoff_whose_own_task_is_odd_raises_nothing(own: bytes) -> None:
+    assert isinstance(stretch(Handoff(to_agent="b"), own), Stretch | BadHandoff)
