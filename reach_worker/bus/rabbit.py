@@ -207,6 +207,11 @@ class RabbitBus:
         """The delivery belongs to the session that is alive now."""
         return self._session is not None and self._session.owns(delivery)
 
+    @property
+    def in_session(self) -> bool:
+        """A session is alive now."""
+        return self._session is not None and not self._session.ended
+
     def consumes(self, name: str) -> bool:
         """Whether a subscription consumes now, as far as this side of the connection knows."""
         return self._session is not None and self._session.consumes(name)

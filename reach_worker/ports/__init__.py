@@ -135,6 +135,11 @@ class Bus(Protocol):
         """The delivery belongs to the session that is alive now."""
         ...
 
+    @property
+    def in_session(self) -> bool:
+        """A session is alive now."""
+        ...
+
 
 class Inbox(Protocol):
     """What has arrived and was not taken yet, by subscription name."""

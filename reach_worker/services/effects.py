@@ -124,8 +124,9 @@ async def _prepared(steps: Sequence[Step], bus: Bus, store: Store, carried: Carr
 def _known(offered: Sent, step: Step, bus: Bus) -> bool:
     """Whether it is known what became of an offer: taken, or there is nobody who would.
 
-    Where the session ended over it, what led to the step comes again, and with it the offer. A step that no message led
-    to, and that can be undone, is found again at the next look.
+    Where the session ended over it, what led to the step comes again, and with it the offer; a step that no message led
+    to, and that can be undone, is found again at the next look. In a session that goes on a refusal is a refusal: a queue
+    that is full would have its task ended, and undone, again and again.
     """
     match offered:
         case Sent.CONFIRMED | Sent.UNROUTABLE:
@@ -133,8 +134,8 @@ def _known(offered: Sent, step: Step, bus: Bus) -> bool:
         case Sent.UNCERTAIN:
             return False
         case Sent.REFUSED:
-            again = not step.acks and step.undo is not None
-            return not again and all(bus.current(delivery) for delivery in step.acks)
+            found_again = not step.acks and step.undo is not None
+            return bus.in_session if found_again else all(bus.current(delivery) for delivery in step.acks)
 
 
 def _not_recorded(steps: Sequence[Step], again: list[Delivery]) -> list[Step]:

@@ -238,6 +238,11 @@ class MemoryBus:
         return isinstance(delivery.receipt, Receipt) and delivery.receipt.session is self._session
 
     @property
+    def in_session(self) -> bool:
+        """A session is alive now."""
+        return self._session is not None
+
+    @property
     def mailbox(self) -> str:
         """Name of this session's private mailbox: the first one, where it has several."""
         return next(iter(self._session.mailboxes.values()), "") if self._session else ""

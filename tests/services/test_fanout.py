@@ -10,6 +10,7 @@ from reach_worker.core.duplicates import TaskState
 from reach_worker.core.group import ROUND
 from reach_worker.core.message import Message
 from reach_worker.core.outcome import DeadLetterReason, OutcomeClass
+from reach_worker.core.presence import PresencePolicy
 from reach_worker.core.token_bucket import IntakePolicy
 from reach_worker.ports import AnswerLost
 from reach_worker.services.router.longest_out import DOUBT_S
@@ -95,18 +96,19 @@ async def test_what_ends_it_while_the_broker_is_away_is_told_when_it_is_back(*, 
     assert stage.rows(AnswerLost) == []
 
 
-async def test_where_time_ends_it_and_its_answer_is_not_taken_it_is_told_at_the_next_look() -> None:
+async def test_where_time_ends_it_and_its_caller_takes_no_answer_it_ends_all_the_same() -> None:
+    """A queue that is full refuses every look again: it would never end, and each look would write a dead letter."""
     stage = Stage()
     r1 = await stage.router()
-    await stage.agent("a")
+    await stage.agent("a", script=hold)
     await stage.agent("b", script=hold)
     stage.publish("t", mode="fanout")
     await stage.settle()
-    r1.bus.fail_next(Fate.REFUSED, to=CALLER)
+    r1.bus.fail_next(*[Fate.REFUSED] * 50, to=CALLER)
     await stage.pass_time(stage.policies.timeouts.fanout_s + 5)
-    assert stage.answer("t")["status"] == "succeeded"
-    assert len(stage.ends("t")) == 1
-    assert stage.rows(AnswerLost) == []
+    assert [end.state for end in stage.ends("t")] == [TaskState.DEAD_LETTER]
+    assert [letter.envelope.task_id for letter in stage.letters()].count("t") == 1
+    assert len(stage.rows(AnswerLost)) == 1
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -134,6 +136,39 @@ async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended(
     await stage.come_to_rest()
     assert [end.state for end in stage.ends("t")] == [TaskState.SUCCEEDED]
     assert [told["status"] for told in stage.answers()] == ["succeeded"]
+    assert stage.letters() == []
+
+
+@pytest.mark.parametrize("mode", ["fanout", "race"])
+@pytest.mark.parametrize("taken_back", [False, True])
+async def test_a_router_that_stood_still_in_its_session_and_who_stood_in_for_it_end_nothing_twice(
+    mode: str, *, taken_back: bool
+) -> None:
+    """It is missed before the watches come round. Some of the legs are the other router's."""
+    stage = Stage(presence=PresencePolicy(newcomers_s=0, heartbeat_s=0.5, suspect_s=3.2))
+    await stage.two_routers()
+    agents = [await stage.agent(name, script=hold, slots=60) for name in "ab"]
+    tasks = [f"t{number:02}" for number in range(24)]
+    for task_id in tasks:
+        stage.publish(task_id, mode=mode, deadline_ms=120_000)
+    await stage.settle()
+    frozen = stage.routers.pop(0)
+    await stage.pass_time(20)
+    if not taken_back:
+        for agent in agents:
+            for work in list(agent.held):
+                await agent.end(work)
+        await stage.pass_time(10)
+        if mode == "race":
+            assert sum(len(stage.ends(task_id)) for task_id in tasks) > 6, "those whose watch came to it"
+    stage.routers.append(frozen)
+    if taken_back:
+        for task_id in tasks:
+            await cancel(stage, task_id)
+    await stage.pass_time(125)
+    await stage.come_to_rest()
+    assert [(task_id, len(stage.ends(task_id))) for task_id in tasks] == [(task_id, 1) for task_id in tasks]
+    assert sorted(told["task_id"] for told in stage.answers()) == tasks
     assert stage.letters() == []
 
 

@@ -4,6 +4,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from reach_worker.core.announcement import cancel_key, go_key
 from reach_worker.core.dispatch import Dispatch
@@ -36,6 +37,9 @@ from reach_worker.services.router.messages import watch_message
 
 log = logging.getLogger(__name__)
 
+FOREIGN: Final = -1
+"""No session: a group of another router's is led here, which may be back at any moment."""
+
 
 class Groups:
     """Leads groups. ``lives`` of the desk tells whether another router still leads one of its own."""
@@ -57,20 +61,43 @@ class Groups:
 
     # -- what comes back
 
-    def ended(self, deliveries: Sequence[Delivery]) -> list[Step]:
-        """Ends of legs, as messages in a router's outcomes queue. One of a group that is not here is in the store too."""
+    async def ended(self, deliveries: Sequence[Delivery]) -> list[Step]:
+        """Ends of legs, as messages in a router's outcomes queue. One of a group that is not here is in the store too.
+
+        A router that was frozen for some seconds may find here what another one has acted on meanwhile: where there are
+        others, the store is asked before anything ends.
+        """
+        led = [(delivery, self._heard(delivery)) for delivery in deliveries]
+        over = [group for _, group in led if group is not None and not isinstance(self._verdict(group), Open)]
+        ask = bool(over) and not self._desk.alone()
+        known = await self._store.known_tasks([group.envelope.task_id for group in over]) if ask else {}
         steps = []
-        for delivery in deliveries:
-            group = self._led.open.get(text(delivery.headers, GROUP) or "")
-            leg = None if group is None else group.leg(delivery.correlation_id or "")
-            end = None if leg is None else leg_end(delivery.body, leg)
-            if group is None or leg is None or end is None:
+        for delivery, group in led:
+            certain = (
+                group is not None and group.session == self._desk.session
+            )  # else the next look asks the store
+            if group is None or not certain or self._dropped(group, known.get(group.envelope.task_id)):
                 steps.append(Step([delivery]))
-                continue
-            group.take(leg, end)
-            certain = group.session == self._desk.session  # else the next look asks the store before
-            steps.append((self._judge(group, delivery) if certain else None) or Step([delivery]))
+            else:
+                steps.append(self._judge(group, delivery) or Step([delivery]))
         return steps
+
+    def _heard(self, delivery: Delivery) -> Group | None:
+        """The group of a leg that has ended, with that end."""
+        group = self._led.open.get(text(delivery.headers, GROUP) or "")
+        leg = None if group is None else group.leg(delivery.correlation_id or "")
+        end = None if leg is None else leg_end(delivery.body, leg)
+        if group is None or leg is None or end is None:
+            return None
+        group.take(leg, end)
+        return group
+
+    def _dropped(self, group: Group, there: KnownTask | None) -> bool:
+        """It was ended elsewhere."""
+        if not isinstance(standing_of_returned(group.envelope, there), StaleCopy):
+            return False
+        self._close(group)
+        return True
 
     def spoke(self, dispatch: Dispatch, delivery: Delivery) -> Step:
         """A leg of a race has its first chunk: the first one wins, and is told so; another is stopped."""
@@ -112,6 +139,7 @@ class Groups:
 
         This router may have heard nothing for long, and another one has led the group meanwhile: so the store is asked.
         """
+        self._give_back()
         due = [group for group in self._led.open.values() if self._due(group)]
         asked = [
             id_
@@ -123,13 +151,13 @@ class Groups:
         steps = []
         for group in due:
             there = known.get(group.envelope.task_id)
-            if isinstance(standing_of_returned(group.envelope, there), StaleCopy):
-                self._close(group)
+            if self._dropped(group, there):
                 continue
             if group.session != self._desk.session:
                 if self._in_doubt(group.envelope, there):
                     continue
-                group.session = self._desk.session
+                if self._own(group.round):
+                    group.session = self._desk.session
             self._take_ends(group, group.round, known)
             unwanted = self._desk.hands.unwanted(group.envelope, now)
             if unwanted is not None:
@@ -138,10 +166,23 @@ class Groups:
                 steps.append(step)
         return steps
 
+    def _give_back(self) -> None:
+        """Groups of a router that is there again: it leads them. Their watches go to it, if it has begun anew."""
+        for task_id, group in list(self._led.open.items()):
+            back = not self._own(group.round) and self._desk.lives(group.round.owner)
+            if back and task_id not in self._deciding:
+                log.info("task %s: %s leads its %s again", task_id, group.round.owner, group.task.mode)
+                del self._led.open[task_id]
+
+    def _own(self, of: Round) -> bool:
+        return of.owner == self._desk.router_id
+
     def _due(self, group: Group) -> bool:
-        """It is over, as far as is known here."""
+        """It is over, as far as is known here; or in this session another router may have ended it."""
         if group.envelope.task_id in self._deciding:
             return False
+        if group.session != self._desk.session:
+            return True
         unwanted = self._desk.hands.unwanted(group.envelope, self._desk.clock.monotonic())
         return unwanted is not None or not isinstance(self._verdict(group), Open)
 
@@ -168,10 +209,11 @@ class Groups:
             error = envelope.error if isinstance(envelope, BadHeaders) else "its round cannot be read"
             return self._unreadable(delivery, error)
         if isinstance(standing_of_returned(envelope, known.get(envelope.task_id)), StaleCopy):
+            self._forget(envelope, of)
             return Step([delivery])
         if self._led.is_over(envelope, of.number):
             return Step([delivery])
-        if of.owner != self._desk.router_id and self._desk.lives(of.owner):
+        if not self._own(of) and self._desk.lives(of.owner):
             return self._not_ours(delivery, envelope, of)
         if envelope.task_id not in self._led.open and self._in_doubt(envelope, known.get(envelope.task_id)):
             return self._park(delivery, envelope, of)
@@ -225,9 +267,16 @@ class Groups:
             return task
         log.info("task %s: its %s is led here now", envelope.task_id, task.mode)
         left = room(task, self._desk.policies.intake.max_body_bytes)
-        group = Group(replace(envelope, not_before=0), task, delivery.body, of, left, self._desk.session)
+        session = self._desk.session if self._own(of) else FOREIGN
+        group = Group(replace(envelope, not_before=0), task, delivery.body, of, left, session)
         self._led.open[envelope.task_id] = group
         return group
+
+    def _forget(self, envelope: Envelope, of: Round) -> None:
+        """Another router has ended that round."""
+        group = self._led.open.get(envelope.task_id)
+        if group is not None and stamp(group.envelope, group.round.number) <= stamp(envelope, of.number):
+            self._close(group)
 
     def _not_ours(self, delivery: Delivery, envelope: Envelope, of: Round) -> Step:
         """To the router that leads it, by the queue that only one router consumes; from there it waits for that router.

@@ -255,7 +255,7 @@ class Router:
         outcomes, more = await self._foreign.read(outcomes)
         steps = [*of_foreign, *more]
         steps += await self._settlement.settle([*outcomes, *(d for d in others if OUTCOME in d.headers)])
-        steps += [*cancelled, *self._cancels.besides(), *self._groups.ended(legs)]
+        steps += [*cancelled, *self._cancels.besides(), *await self._groups.ended(legs)]
         steps += await self._groups.watched(watches)
         steps += await self._tick()
         steps += await self._take_back.came_back([d for d in others if OUTCOME not in d.headers])
