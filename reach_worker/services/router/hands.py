@@ -157,7 +157,7 @@ class Hands:
             known = replace(known, answer=None)
         self._forget_answer(self.ended.get(known.task_id))
         self.answers += len(known.answer or b"")
-        if len(self.ended) >= REMEMBERED:
+        if known.task_id not in self.ended and len(self.ended) >= REMEMBERED:
             self._forget_answer(next(iter(self.ended.values())))
         _remember(self.ended, known.task_id, known)
         self.ended.move_to_end(known.task_id)
@@ -180,8 +180,10 @@ class Hands:
         _remember(self.gone_on, task_id, life)
 
     def join(self, joined: Joined) -> None:
-        """Somebody else waits for a task's answer."""
-        _remember(self.joined, joined.task_id, [*self.joined.get(joined.task_id, ()), joined])
+        """Somebody else waits for a task's answer. Who asks again with the same address is one."""
+        there = self.joined.get(joined.task_id, [])
+        if not any(_address(one) == _address(joined) for one in there):
+            _remember(self.joined, joined.task_id, [*there, joined])
 
     def cancel(self, task_id: str, request: CancelRequest) -> None:
         """Somebody wants a task cancelled."""
@@ -227,3 +229,7 @@ def _remember(memory: OrderedDict[str, T], name: str, item: T) -> None:
     memory[name] = item
     if len(memory) > REMEMBERED:
         memory.popitem(last=False)
+
+
+def _address(joined: Joined) -> tuple[str, str | None]:
+    return joined.reply_to, joined.correlation_id
