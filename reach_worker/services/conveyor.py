@@ -7,6 +7,7 @@ decided before is sent (:meth:`Conveyor.holds`, :meth:`Conveyor.all_sent`).
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
@@ -35,9 +36,9 @@ class Conveyor:
         self._store = store
         self._wake = wake
         self._recorded = recorded
-        self._undone: list[tuple[Step, Sent]] = []
+        self._undone: list[list[tuple[Step, Sent]]] = []
         self._again: list[Delivery] = []
-        self._held: set[str] = set()
+        self._held: Counter[str] = Counter()
         self._unsent = self._unrecorded = 0
         self._unrecorded_steps = 0
         self._moved = asyncio.Event()
@@ -61,7 +62,7 @@ class Conveyor:
         if self._group is None:
             raise AssertionError("the conveyor does not run")
         tasks = tasks_of(steps)
-        self._held |= tasks
+        self._held.update(tasks)
         self._unsent += 1
         self._unrecorded += 1
         self._unrecorded_steps += len(steps)
@@ -69,7 +70,7 @@ class Conveyor:
 
     def holds(self, task_ids: Iterable[str]) -> bool:
         """Something that was decided on one of these tasks is not sent yet, or has to be taken back first."""
-        return not self._held.isdisjoint(task_ids)
+        return not self._held.keys().isdisjoint(task_ids)
 
     async def all_sent(self) -> None:
         """Wait until the broker has answered for all that was put on it: only what has to be taken back is held then."""
@@ -87,16 +88,17 @@ class Conveyor:
         """Undo what was not sent; the deliveries that are to be handled again."""
         again, self._again = self._again, []
         undone, self._undone = self._undone, []
-        for step, worst in undone:
-            undo(step, worst, again)
-        self._held -= tasks_of(step for step, _ in undone)
+        for batch in undone:
+            for step, worst in batch:
+                undo(step, worst, again)
+            self._let_go(tasks_of(step for step, _ in batch))
         return again
 
     async def _carry(self, steps: Sequence[Step], tasks: set[str], *, patient: bool) -> None:
         sent = done_or_undone(steps, await publish(steps, self._bus), self._bus)
-        self._undone += sent.undone
+        self._undone.append(sent.undone)
         self._again += sent.again
-        self._held -= tasks - tasks_of(step for step, _ in sent.undone)
+        self._let_go(tasks - tasks_of(step for step, _ in sent.undone))
         self._unsent -= 1
         self._moved.set()
         if sent.undone or sent.again:
@@ -108,6 +110,13 @@ class Conveyor:
         self._moved.set()
         await self._bus.ack(sent.acks)
         self._recorded(steps, recorded)
+
+    def _let_go(self, tasks: Iterable[str]) -> None:
+        """Several batches may hold one task."""
+        for task_id in tasks:
+            self._held[task_id] -= 1
+            if self._held[task_id] <= 0:
+                del self._held[task_id]
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         while not holds():
