@@ -32,6 +32,8 @@ MOST_LEGS: Final = 100
 """Agents of one fan-out; those beyond are missing from its answer, by name."""
 NOT_THERE: Final = frozenset(("presence", "breaker"))
 """Gates that close to an agent which cannot work now: a group does not wait for it."""
+SHORT_STRING: Final = 255
+"""Bytes: the end of a leg travels with its id as correlation id."""
 TOO_DEEP: Final = "nested too deep (about 250 levels) for a race or a fan-out"
 _SPOKE: Final = frozenset((OutcomeClass.SUCCEEDED, OutcomeClass.FAILED, OutcomeClass.BAD_REQUEST))
 
@@ -87,12 +89,13 @@ def round_from(headers: Mapping[str, Any]) -> Round | None:
 
 
 def leg_id(envelope: Envelope, agent_id: str) -> str:
-    """The task id of an agent's leg in the round that would begin now."""
-    suffix = f"{OURS}{envelope.life}.{envelope.next_attempt}.{agent_id}"
-    if len(envelope.task_id) + len(suffix) <= LONGEST_ID:
-        return envelope.task_id + suffix
-    digest = blake2b((envelope.task_id + suffix).encode(), digest_size=16).hexdigest()
-    return f"{envelope.task_id[: LONGEST_ID - len(digest) - 1]}{OURS}{digest}"
+    """The task id of an agent's leg in the round that would begin now. An AMQP short string can carry it."""
+    whole = f"{envelope.task_id}{OURS}{envelope.life}.{envelope.next_attempt}.{agent_id}"
+    if len(whole) <= LONGEST_ID and len(whole.encode()) <= SHORT_STRING:
+        return whole
+    end = OURS + blake2b(whole.encode(), digest_size=16).hexdigest()
+    begin = envelope.task_id.encode()[: SHORT_STRING - len(end)].decode(errors="ignore")
+    return begin[: LONGEST_ID - len(end)] + end
 
 
 def leg_envelope(envelope: Envelope, leg: Leg, of: Round, *, race: bool) -> Envelope:

@@ -1,4 +1,4 @@
-"""The spill file: rows that found no room in memory while the database was away, as lines of JSON beside it.
+"""The spill file: rows that the database did not take in time, as lines of JSON beside it.
 
 Several processes may share it. Whoever adds to it, or reads it into the database, holds its lock; it is
 emptied, never removed, so that nobody adds to a file without a name. A crash between reading and emptying

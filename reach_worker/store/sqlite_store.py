@@ -36,8 +36,8 @@ class SqliteStore:
         """A store that opens when it is entered.
 
         ``wait_s``: the longest that a call waits for the database. ``batch``: rows in a transaction.
-        ``memory_rows``: rows that wait in memory while the database is away, before they go to
-        ``<path>.spill``.
+        ``memory_rows``: rows that wait in memory while the database is away; beyond that they are in ``<path>.spill``
+        only, which has all that was not written within the wait.
 
         Entering it raises:
             StoreForeign: the file is something else; it was not touched.

@@ -32,6 +32,9 @@ RETRY: Final = RetryPolicy(base_s=0.1, cap_s=2.0)
 RECHECK_S: Final = 5.0
 """How soon a spill file is tried again that another process was reading."""
 
+KEEP_AGAIN_S: Final = 1.0
+"""How soon rows are written down again after the spill file could not be written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -64,6 +67,7 @@ class Writer:
         self._hurry = asyncio.Event()
         self._wrote_at = float("-inf")
         self._keeping = asyncio.Lock()
+        self._keep_from = float("-inf")
         self._full = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -218,15 +222,24 @@ class Writer:
         Also what the file did not take a moment ago. It is written again from there when the database is back, which
         changes nothing.
         """
-        with suppress(TimeoutError, OutsideWorld):
+        if self._clock.monotonic() < self._keep_from:
+            return
+        try:
             # One of all that wait keeps it for all of them.
             async with asyncio.timeout(self._limits.wait_s), self._keeping:
                 entries = self.unwritten.not_kept()
                 lines = list(self._lines(row for entry in entries for row in entry.rows))
                 await self._spill.append(b"".join(lines))
-            for entry in entries:
-                entry.kept = True
-            self._stats.spilled += len(lines)
+        except TimeoutError:
+            return
+        except (
+            OutsideWorld
+        ):  # a full disk has no room for this file either, and all that waits is a lot to write down
+            self._keep_from = self._clock.monotonic() + KEEP_AGAIN_S
+            return
+        for entry in entries:
+            entry.kept = True
+        self._stats.spilled += len(lines)
 
     async def _to_spill(self, entries: Sequence[Entry]) -> None:
         lines = list(self._lines(row for entry in entries if not entry.kept for row in entry.rows))

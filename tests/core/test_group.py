@@ -135,6 +135,7 @@ def test_the_id_of_a_leg_is_one_and_tells_rounds_and_agents_apart(
     found = leg_id(envelope, agent)
     assert found == leg_id(envelope, agent)
     assert len(found) <= LONGEST_ID
+    assert len(found.encode()) <= 255
     assert found not in (task_id, leg_id(envelope, agent + "x"))
     assert found != leg_id(Envelope(task_id, "f", "c", "ann", 5, life=life + 1), agent)
 

@@ -12,7 +12,8 @@ DOUBT_S: Final = 60.0
 def longest_out_us(desk: Desk, capability_id: str) -> int:
     """After so many microseconds the router that sent a dispatch has given it up, whatever its agent may take.
 
-    Where that router could not hear, or the store cannot tell, it is a little later; who acts on it before is found out.
+    By what is declared now: one that was sent under a longer ``timeout_ms`` than any that is left is given up later by
+    its router. So it is where that router could not hear, or the store cannot tell; who acts on it before is found out.
     """
     timeouts = desk.policies.timeouts
     offers = desk.fleet.capable(capability_id)
