@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ class Context:
     a plain function that runs long looks at it now and then. ``attempt`` counts from 1; ``dispatch_id`` names this
     sending of the task, and is the same if the broker delivers it again. ``resources``: what the agent's lifespan gave.
     ``handed``: who handed the task on, why and with what context, if it was; ``chain``: who had it before, oldest first.
+    ``attachments``: the caller's references to larger inputs.
 
     :meth:`stream` and :meth:`progress` are awaited in an async handler, and simply called in a plain one, where they
     return when the chunk is taken.
@@ -58,6 +59,7 @@ class Context:
     spent: Spent = field(default_factory=Spent)
     handed: Handed | None = None
     chain: tuple[str, ...] = ()
+    attachments: Sequence[Mapping[str, Any]] = ()
     _voice: Voice | None = None
     _calls: AttemptCalls | None = None
     _loop: asyncio.AbstractEventLoop | None = None
@@ -178,6 +180,7 @@ def context_of(
         resources=resources,
         handed=task.handoff,
         chain=envelope.chain() if envelope.visited else (),
+        attachments=task.attachments,
         _voice=voice,
         _calls=calls,
         _loop=_running_loop(),

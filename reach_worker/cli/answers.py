@@ -28,9 +28,9 @@ def print_answer(answer: Answer, *, as_json: bool, with_result: bool = True) -> 
         return
     content = answer.content
     if answer.succeeded:
-        say(
-            f"task {answer.task_id} succeeded: agent {content.get('agent')}, attempt {content.get('attempt')}"
-        )
+        agents = [one.get("agent") for one in content.get("answers", ()) if isinstance(one, dict)]
+        who = f"agents {', '.join(map(str, agents))}" if agents else f"agent {content.get('agent')}"
+        say(f"task {answer.task_id} succeeded: {who}, attempt {content.get('attempt')}")
         if with_result:
             sys.stdout.write(orjson.dumps(content.get("result"), option=orjson.OPT_INDENT_2).decode() + "\n")
     else:

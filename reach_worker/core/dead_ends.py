@@ -55,12 +55,15 @@ def time_dead_ends(manifest: Manifest, retry: RetryPolicy, timeouts: TimeoutPoli
     """Attempts that the broker ends before they may end, and retries that nobody would wait for."""
     for index, capability in enumerate(manifest.capabilities):
         if capability.timeout_ms is not None:
-            for message, hint in _too_long(capability.timeout_ms, retry, timeouts):
+            for message, hint in _too_long(capability.timeout_ms, manifest, retry, timeouts):
                 yield Problem(message, f"/capabilities/{index}/timeout_ms", hint=hint)
 
 
-def _too_long(limit_ms: int, retry: RetryPolicy, timeouts: TimeoutPolicy) -> Iterator[tuple[str, str]]:
-    if limit_ms > CONSUMER_TIMEOUT_MS:
+def _too_long(
+    limit_ms: int, manifest: Manifest, retry: RetryPolicy, timeouts: TimeoutPolicy
+) -> Iterator[tuple[str, str]]:
+    """Workers of ours park a long task before the broker takes it back; others hold on to it."""
+    if limit_ms > CONSUMER_TIMEOUT_MS and manifest.presence == "consumers":
         yield (
             f"an attempt may take {_span(limit_ms)}, and RabbitMQ takes work back after {_span(CONSUMER_TIMEOUT_MS)}",
             "split the work, or raise the broker's consumer_timeout above it",

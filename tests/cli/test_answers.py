@@ -25,3 +25,17 @@ def test_one_line_says_what_became_of_it(
 ) -> None:
     print_answer(Answer("t1", status, final=True, content=content), as_json=False)
     assert capsys.readouterr().out == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "who"),
+    [
+        ({"agent": "a", "attempt": 2, "result": 1}, "agent a, attempt 2"),
+        ({"answers": [{"agent": "a"}, {"agent": "b"}], "attempt": 1, "result": {}}, "agents a, b, attempt 1"),
+    ],
+)
+def test_a_success_says_who_it_was(
+    content: dict[str, Any], who: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_answer(Answer("t1", "succeeded", final=True, content=content), as_json=False)
+    assert capsys.readouterr().err == f"task t1 succeeded: {who}\n"

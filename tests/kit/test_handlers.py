@@ -114,6 +114,7 @@ def test_the_context_is_that_of_the_task() -> None:
             context.caller,
             dict(context.metadata),
             context.session_id,
+            list(context.attachments),
             context.timeout_s,
             context.seconds_left(),
         ]
@@ -126,10 +127,11 @@ def test_the_context_is_that_of_the_task() -> None:
         caller="me",
         metadata={"k": "v"},
         session_id="s",
+        attachments=[{"url": "u"}],
         task_id="t",
         flow_id="f",
     )
-    assert handled.result == ["t", "f", 3, "me", {"k": "v"}, "s", 9.0, 9.0]
+    assert handled.result == ["t", "f", 3, "me", {"k": "v"}, "s", [{"url": "u"}], 9.0, 9.0]
 
 
 @pytest.mark.parametrize("plain", [False, True])
