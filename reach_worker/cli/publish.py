@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 import click
 
@@ -18,13 +18,14 @@ from reach_worker.cli.progress import progress_bar
 from reach_worker.cli.stream_printing import Wanted, print_stream
 from reach_worker.cli.task_lines import tasks_in
 from reach_worker.client import Client
+from reach_worker.core.task import Task
 from reach_worker.errors import OutsideWorld
 
 if TYPE_CHECKING:
     from reach_worker.calling.order import Options
 
-MODES: Final = ("single", "race", "fanout")
-AGGREGATES: Final = ("all", "first_n", "vote")
+MODES: Final = get_args(Task.model_fields["mode"].annotation)
+AGGREGATES: Final = get_args(Task.model_fields["aggregate"].annotation)
 BATCH: Final = 200
 """Tasks that are sent together and confirmed together."""
 

@@ -204,9 +204,9 @@ def leg_end(answer: bytes, leg: Leg) -> LegEnd | None:
             return None
         case {"status": "succeeded", "result": result}:
             agent_id = str(said.get("agent") or leg.agent_id)
-            if not _tellable(result):
-                return LegEnd(agent_id, OutcomeClass.FAILED, f"its result is {TOO_DEEP}", size=len(answer))
             asked = leg.agent_id if leg.agent_id != agent_id else ""
+            if not _tellable(result):
+                return LegEnd(agent_id, OutcomeClass.FAILED, f"its result is {TOO_DEEP}", asked=asked)
             chunks = said.get("chunks")
             return LegEnd(
                 agent_id,

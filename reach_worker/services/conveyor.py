@@ -96,7 +96,8 @@ class Conveyor:
 
     async def _carry(self, steps: Sequence[Step], tasks: set[str], *, patient: bool) -> None:
         sent = done_or_undone(steps, await publish(steps, self._bus), self._bus)
-        self._undone.append(sent.undone)
+        if sent.undone:
+            self._undone.append(sent.undone)
         self._again += sent.again
         self._let_go(tasks - tasks_of(step for step, _ in sent.undone))
         self._unsent -= 1

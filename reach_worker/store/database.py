@@ -170,6 +170,7 @@ async def _opened(
         check_same_thread=False,
     )
     async with AsyncExitStack() as stack:
+        stack.callback(file.close)  # where the connection was cancelled before it had it
         connecting = aiosqlite.Connection(lambda: file, READ_AHEAD)
         connection = await stack.enter_async_context(connecting)
         await connection.execute_fetchall(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")

@@ -232,9 +232,8 @@ class Writer:
                 await self._spill.append(b"".join(lines))
         except TimeoutError:
             return
-        except (
-            OutsideWorld
-        ):  # a full disk has no room for this file either, and all that waits is a lot to write down
+        except OutsideWorld:
+            # A full disk has no room for this file either, and all that waits is a lot to write down.
             self._keep_from = self._clock.monotonic() + KEEP_AGAIN_S
             return
         for entry in entries:

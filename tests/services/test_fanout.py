@@ -140,11 +140,26 @@ async def test_a_router_that_was_frozen_does_not_end_what_another_one_has_ended(
 
 
 @pytest.mark.parametrize("mode", ["fanout", "race"])
+async def test_a_result_that_is_too_deep_stops_no_router(mode: str) -> None:
+    stage = Stage()
+    await stage.router()
+    for name in ("a", "b"):
+        await stage.agent(name, script=saying(b"[" * 600 + b"]" * 600))
+    stage.publish("deep", mode=mode)
+    await stage.pass_time(60)
+    assert stage.answer("deep")["status"] == "dead_letter"
+    assert "its result is nested too deep" in stage.answer("deep")["error"]
+    stage.publish("t")
+    await stage.settle()
+    assert stage.answer("t")["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("mode", ["fanout", "race"])
 @pytest.mark.parametrize("taken_back", [False, True])
 async def test_a_router_that_stood_still_in_its_session_and_who_stood_in_for_it_end_nothing_twice(
     mode: str, *, taken_back: bool
 ) -> None:
-    """It is missed before the watches come round. Some of the legs are the other router's."""
+    """It is missed before the watches come round; some of the legs are the other's. In the end the store is away."""
     stage = Stage(presence=PresencePolicy(newcomers_s=0, heartbeat_s=0.5, suspect_s=3.2))
     await stage.two_routers()
     agents = [await stage.agent(name, script=hold, slots=60) for name in "ab"]
@@ -165,7 +180,10 @@ async def test_a_router_that_stood_still_in_its_session_and_who_stood_in_for_it_
     if taken_back:
         for task_id in tasks:
             await cancel(stage, task_id)
+    await stage.pass_time(1)
+    stage.store.away = True
     await stage.pass_time(125)
+    stage.store.away = False
     await stage.come_to_rest()
     assert [(task_id, len(stage.ends(task_id))) for task_id in tasks] == [(task_id, 1) for task_id in tasks]
     assert sorted(told["task_id"] for told in stage.answers()) == tasks

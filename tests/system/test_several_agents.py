@@ -137,7 +137,7 @@ def test_the_shell_asks_several_agents(processes: Processes) -> None:
     for wrong, why in {
         ("--aggregate", "vote"): "'aggregate' and 'first_n' belong to mode 'fanout', not 'single'",
         ("--mode", "race", "--side-effects"): "a task with side effects goes to one agent only",
-        ("--mode", "fanout", "--stream"): "stream",
+        ("--mode", "fanout", "--stream"): "a fan-out does not stream",
     }.items():
         done = processes.reach("publish", "text.talk", "{}", *wrong)
         assert (done.status, why in done.err) == (2, True), done.err

@@ -37,7 +37,7 @@ from reach_worker.services.router.messages import watch_message
 
 log = logging.getLogger(__name__)
 
-FOREIGN: Final = -1
+STOOD_IN: Final = -1
 """No session: a group of another router's is led here, which may be back at any moment."""
 
 
@@ -267,7 +267,7 @@ class Groups:
             return task
         log.info("task %s: its %s is led here now", envelope.task_id, task.mode)
         left = room(task, self._desk.policies.intake.max_body_bytes)
-        session = self._desk.session if self._own(of) else FOREIGN
+        session = self._desk.session if self._own(of) else STOOD_IN
         group = Group(replace(envelope, not_before=0), task, delivery.body, of, left, session)
         self._led.open[envelope.task_id] = group
         return group
